@@ -181,11 +181,6 @@ def check_spread(spread: Any) -> int:
     return min(number, _WIDEST_SPREAD)
 
 
-def check_page_size(page_size: Any) -> int:
-    """Return the number of jobs of a page, from 1 up."""
-    return check_positive("page_size", page_size)
-
-
 def check_limit(limit: Any) -> int | None:
     """Return the limit of a count: None for none, or an integer from 0 up."""
     if limit is None:

@@ -147,9 +147,7 @@ Time = Annotated[float, _form(_seconds, time, _TIME_SCHEMA)]
 Date = Annotated[
     datetime,
     _form(
-        lambda form: datetime.fromtimestamp(_seconds(form), UTC),
-        lambda value: time(value.timestamp()),
-        _TIME_SCHEMA,
+        lambda form: datetime.fromtimestamp(_seconds(form), UTC), lambda value: time(value.timestamp()), _TIME_SCHEMA
     ),
 ]
 """An aware time."""

@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 import jobs_service
 from jobs_service import names
+from jobs_service.blocking import running_loop
 from jobs_service.errors import JobsError
 from jobs_service.model import JobType
 from jobs_service.model.process import OutboxInfo
@@ -148,7 +149,7 @@ class Collector(registry.Collector):
 
     def _refresh_from_elsewhere(self) -> None:
         loop = self._jobs._lifecycle.loop
-        if loop is None or not loop.is_running() or loop is _running_loop():
+        if loop is None or not loop.is_running() or loop is running_loop():
             return
         refreshing = self.refresh()
         try:
@@ -291,13 +292,6 @@ def _buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, 
     """Return the buckets of a histogram in Prometheus' form: each bucket includes the counts of the lower ones."""
     names = ["+Inf" if bound == math.inf else repr(bound) for bound in bounds]
     return [(name, float(count)) for name, count in zip(names, accumulate(counts), strict=True)]
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 # Figures from the store

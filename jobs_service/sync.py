@@ -139,12 +139,12 @@ async def _undo(result: Any) -> None:
 # Methods
 
 
-def _plain(operation: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[_Face[Any], P], T]:
-    """Turn a coroutine method of the asyncio service into a plain one."""
+def _plain(operation: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """Turn a coroutine method of the asyncio service, or of its schedules, into a plain one."""
     name = operation.__name__
 
     @functools.wraps(operation)
-    def method(self: _Face[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = self._where().call(getattr(self._service, name), args, kwargs)
         return result
 
@@ -228,31 +228,24 @@ def _read(value: Any) -> Any:
     return [*value] if isinstance(value, Iterable) and not isinstance(value, str | bytes | tuple) else value
 
 
-def _of_schedules(
-    operation: Callable[Concatenate[AsyncSchedules, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Schedules, P], T]:
-    name = operation.__name__
-
-    @functools.wraps(operation)
-    def method(self: Schedules, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        result: T = self._face._where().call(getattr(self._face._service.schedules, name), args, kwargs)
-        return result
-
-    return method
-
-
 class Schedules:
     """The schedules in the store: the operations of `schedules` of the asyncio service or client as plain methods."""
 
     def __init__(self, face: _Face[Any]) -> None:
         self._face = face
+        self._where = face._where
 
-    set = _of_schedules(AsyncSchedules.set)
-    get = _of_schedules(AsyncSchedules.get)
-    remove = _of_schedules(AsyncSchedules.remove)
-    pause = _of_schedules(AsyncSchedules.pause)
-    resume = _of_schedules(AsyncSchedules.resume)
-    list = _of_schedules(AsyncSchedules.list)
+    @property
+    def _service(self) -> AsyncSchedules:
+        schedules: AsyncSchedules = self._face._service.schedules  # after a fork another one
+        return schedules
+
+    set = _plain(AsyncSchedules.set)
+    get = _plain(AsyncSchedules.get)
+    remove = _plain(AsyncSchedules.remove)
+    pause = _plain(AsyncSchedules.pause)
+    resume = _plain(AsyncSchedules.resume)
+    list = _plain(AsyncSchedules.list)
 
 
 class _Face(Generic[ServiceT]):

@@ -123,6 +123,11 @@ def _kills(_: Sequence[str]) -> None:
     _pytest(*tests, KILLS=KILLS)
 
 
+def _threads(_: Sequence[str]) -> None:
+    tests = ("tests/sync/test_many_threads.py", "-k", "threads_add_look_and_wait")
+    _call([sys.executable, "-m", "pytest", "-q", "--timeout", "900", *tests], SYNC_SECONDS="60")
+
+
 def _outbox(_: Sequence[str]) -> None:
     _pytest("-s", "tests/outbox/test_kills.py", seconds=6000, OUTBOX_ROWS="100000")
 
@@ -266,6 +271,7 @@ PARTS = {
     "soak": Part(_module("tests.system.soak", "--minutes", "5")),
     "runner-soak": Part(_module("tests.system.runner_soak")),
     "worker-storm": Part(_module("tests.system.worker_storm")),
+    "threads": Part(_threads),
     "kills": Part(_kills),
     "outbox": Part(_outbox),
     "cases": Part(_cases),

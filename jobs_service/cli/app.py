@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from jobs_service.cli import output, program
+from jobs_service.cli import output, parsing, program
 from jobs_service.cli.parsing import StoreOption, verb
-from jobs_service.cli.verbs import completion
 from jobs_service.cli.verbs.add import add, add_many
 from jobs_service.cli.verbs.change import cancel, remove, resubmit, retry
 from jobs_service.cli.verbs.change import run as run_job
@@ -66,8 +65,8 @@ def _open_closed_streams() -> None:
 
 def _invoke(arguments: list[str]) -> None:
     command = typer.main.get_command(application())
-    if completion.is_asked():
-        completion.answer(command)
+    if parsing.completion_asked():
+        parsing.answer_completion(command)
     with command.make_context(program.PROGRAM, arguments) as context:
         command.invoke(context)
 
@@ -75,10 +74,7 @@ def _invoke(arguments: list[str]) -> None:
 def application() -> typer.Typer:
     """Build the program. Its help is plain text, because rich is slower and its output varies between terminals."""
     app = typer.Typer(
-        help=HELP,
-        add_completion=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        help=HELP, add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
     )
     app.callback()(_root)
     app.add_typer(types_app(), name="types")
@@ -115,7 +111,7 @@ def application() -> typer.Typer:
     verb(app, "backup", backup)
     verb(app, "copy", copy, "as_json")
     verb(app, "verify", verify)
-    verb(app, "completion", completion.completion, "")
+    verb(app, "completion", parsing.completion, "")
     return app
 
 

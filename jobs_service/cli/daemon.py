@@ -1,13 +1,20 @@
-"""The daemon of `serve`: loads an application's service, and runs it and its handlers until a signal arrives."""
+"""The daemon of `serve`: loads an application's service, and runs it and its handlers until a signal arrives.
+
+The end of a worker process of `serve --processes` is here as well.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import importlib
+import json
 import os
+import resource
 import signal
 import site
+import socket
 import sys
 import sysconfig
 import threading
@@ -15,19 +22,19 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import structlog
 import typer
 
 from jobs_service import InvalidSettings, JobsService, JobType, Settings, sync
 from jobs_service.cli import program
-from jobs_service.cli.worker import Parent, end_after
 from jobs_service.errors import JobsError, a_kind_of
 from jobs_service.names import one_line, printable, shown
 from jobs_service.runner.commands import kill_all
 
 if TYPE_CHECKING:
+    from jobs_service import JobsService
     from jobs_service.http.server import Address, Server
     from jobs_service.outbox.relays import Relay
     from jobs_service.service.worker_processes import WorkerProcesses
@@ -53,36 +60,18 @@ log = structlog.get_logger("jobs_service.cli")
 # The daemon
 
 
-def serve(
-    service: JobsService,
-    types: Sequence[JobType] | None,
-    max_jobs: int | None,
-    http: Address | None = None,
-    relays: Sequence[Relay] = (),
-    parent: Parent | None = None,
-    setup: Callable[[], object] | None = None,
-) -> int:
+def serve(daemon: Daemon) -> int:
     """Run a service until SIGTERM or SIGINT; a second one ends the process at once, with exit code 128 + its number.
 
     On SIGHUP it reloads the settings. It logs `serving` (store, pid, types) when everything is ready, `draining`
     (signal), `stopped`, and after a SIGHUP `reloaded` or `reload_failed`. An error is one line on stderr.
-
-    Args:
-        service: the service, not open yet.
-        types: the types of the handlers to run; None for all.
-        max_jobs: most jobs that run at the same time; None for the number of the handlers' slots.
-        http: the address of the HTTP server; None for no server.
-        relays: of outboxes; they begin when the types of the handlers exist.
-        parent: the parent of this worker process, which ends it by SIGTERM, at once by SIGQUIT, and by its own end.
-            None for a daemon by itself.
-        setup: called first in the processes of isolated handlers.
 
     Returns:
         The exit code. If handlers have left threads or tasks behind, the process ends with it after LAST_GRACE.
     """
     gc.set_threshold(*GC_THRESHOLDS)
     threads = {*threading.enumerate()}
-    daemon = Daemon(service, types, max_jobs, http, relays, parent, setup)
+    parent = daemon.parent
     runner = asyncio.Runner()
     loop = runner.get_loop()
 
@@ -160,9 +149,16 @@ class Daemon:
 
     Args:
         service: the service, not open yet.
-        types, max_jobs, http, relays, parent, setup: see `serve`.
+        types: the types of the handlers to run; None for all.
+        max_jobs: most jobs that run at the same time; None for the number of the handlers' slots.
+        http: the address of the HTTP server; None for no server.
+        relays: of outboxes; they begin when the types of the handlers exist.
+        parent: the parent of this worker process, which ends it by SIGTERM, at once by SIGQUIT, and by its own end.
+            None for a daemon by itself.
+        setup: called first in the processes of isolated handlers.
 
     Attributes:
+        parent: as given.
         is_ending: whether a signal or a request has told it to end; the next signal ends it at once.
     """
 
@@ -176,7 +172,7 @@ class Daemon:
         parent: Parent | None = None,
         setup: Callable[[], object] | None = None,
     ) -> None:
-        self._parent = parent
+        self.parent = parent
         self._setup = setup
         self._service = service
         self._served = types
@@ -196,19 +192,14 @@ class Daemon:
             SupervisorFailed: the tree, or the handlers' runner, gave up.
         """
         listed = self._service.listed(self._stop_on_request)
-        async with (
-            self._service as jobs,
-            listed,
-            self._served_over_http(),
-            asyncio.TaskGroup() as group,
-        ):
+        async with self._service as jobs, listed, self._served_over_http(), asyncio.TaskGroup() as group:
             tasks: list[asyncio.Task[None]] = []
 
             def ready() -> None:
                 tasks.extend(group.create_task(relay.run()) for relay in self._relays)
                 self._ready()
 
-            parent = self._parent
+            parent = self.parent
             if jobs.handlers and not (parent is not None and parent.orders["http"]):
                 run = jobs.run(types=self._served, max_jobs=self._max_jobs, started=ready, setup=self._setup)
                 tasks.append(group.create_task(run))
@@ -240,7 +231,7 @@ class Daemon:
         async with serving(self._service, self._http) as server:
             self._server = server
             if self._on_terminal or (
-                self._parent is not None and self._parent.orders["people"]
+                self.parent is not None and self.parent.orders["people"]
             ):  # elsewhere it would be kept in a log
                 log.info("log_in", url=server.login_url())
             yield
@@ -280,8 +271,8 @@ class Daemon:
         return max((handler.options.grace for handler in self._service.handlers.values()), default=0.0)
 
     def _ready(self) -> None:
-        if self._parent is not None:
-            self._parent.tell(store=self._service.store.location, types=self._types(), grace=self._grace())
+        if self.parent is not None:
+            self.parent.tell(store=self._service.store.location, types=self._types(), grace=self._grace())
             return
         log.info("serving", store=self._service.store.location, pid=os.getpid(), types=self._types())
 
@@ -375,3 +366,99 @@ def _of_the_user(frames: Iterable[traceback.FrameSummary]) -> list[traceback.Fra
     paths = (*site.getsitepackages(), sysconfig.get_paths()["stdlib"])
     called = [frame for frame in frames if not frame.filename.startswith(("<", _THIS_PACKAGE))]
     return [frame for frame in called if not frame.filename.startswith(paths)] or called
+
+
+# A worker process of `serve --processes`: this end of its socket to its parent, and its limits
+
+
+_LOOK: Final = 1.0
+"""Seconds between two looks at the limits."""
+_LONGEST_LEAVING: Final = 3600.0
+"""Seconds that a replaced worker has for the jobs that it runs; then they get their grace."""
+
+
+def main(descriptor: int) -> None:
+    """Be a worker whose parent is at the other end of a socket."""
+    parent = Parent(descriptor)
+    sys.path[:] = parent.orders["path"]
+    sys.exit(program.guard(lambda: _work(parent)))
+
+
+def _work(parent: Parent) -> NoReturn:
+    from jobs_service.cli.verbs.serve import work
+
+    raise typer.Exit(work(parent.orders["options"], parent))
+
+
+class Parent:
+    """The parent of this process.
+
+    Attributes:
+        orders: `path` (of modules), `options` (of `serve`), `http` (whether this is the process of the HTTP server),
+            `people` (whether people read the log), `most_jobs` and `most_memory`: its limits, or None.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        with self._socket.makefile("rb") as file:
+            self.orders: dict[str, Any] = json.loads(file.readline())
+
+    def tell(self, **said: Any) -> None:
+        """Tell it something; from the loop's thread."""
+        with contextlib.suppress(OSError):
+            self._socket.sendall(json.dumps(said).encode() + b"\n")
+
+    def when_gone(self, react: Callable[[], None]) -> None:
+        """Call a function in a thread of its own when the parent has ended."""
+
+        def wait() -> None:
+            with contextlib.suppress(OSError):
+                self._socket.recv(1)
+            react()
+
+        threading.Thread(target=wait, name="parent", daemon=True).start()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether this process is to be replaced one day."""
+        return self.orders["most_jobs"] is not None or self.orders["most_memory"] is not None
+
+    async def limits(self, service: JobsService, stop: Callable[[], None]) -> None:
+        """Wait until this process reaches a limit; then take no more jobs, and stop when those that run have ended."""
+        loop = asyncio.get_running_loop()
+        while not (why := self._limit_reached(service)):  # noqa: ASYNC110 - memory has no event
+            await asyncio.sleep(_LOOK)
+        self.tell(leaving=why)
+        if service.process_id:
+            with contextlib.suppress(JobsError):  # it ends all the same
+                await service.quiet_process(service.process_id)
+            latest = loop.time() + _LONGEST_LEAVING
+            while loop.time() < latest and any(use.busy for use in service.slot_uses().values()):  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK)
+        stop()
+
+    def _limit_reached(self, service: JobsService) -> str:
+        jobs, memory = self.orders["most_jobs"], self.orders["most_memory"]
+        ended = sum(use.ended for use in service.slot_uses().values())
+        if jobs is not None and ended >= jobs:
+            return f"it has run {ended} jobs"
+        if memory is not None and (used := _memory()) >= memory:
+            return f"it has {used} bytes of memory"
+        return ""
+
+
+def _memory() -> int:
+    """Return the bytes of memory that this process has; where the system does not tell, the most that it had."""
+    try:
+        with open("/proc/self/statm", "rb") as statm:
+            return int(statm.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
+
+
+def end_after(seconds: float) -> None:
+    """End this process after some seconds, whatever it does then."""
+    timer = threading.Timer(seconds, os._exit, (1,))
+    timer.daemon = True
+    timer.start()

@@ -1,24 +1,33 @@
-"""Arguments and options that several verbs share, and their values: types, ids, durations, times, JSON, files."""
+"""Arguments and options that several verbs share, and their values: types, ids, durations, times, JSON, files.
+
+The completion of such values in a shell is here as well.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, BinaryIO, Final, Literal, NoReturn, TypeAlias, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, Literal, NoReturn, TypeAlias, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
 from jobs_service import durations
+from jobs_service.cli import output, program
 from jobs_service.cli.output import Json
-from jobs_service.cli.verbs import completion
-from jobs_service.names import parsed, parsed_priority
+from jobs_service.cli.program import PROGRAM
+from jobs_service.names import parsed, parsed_priority, shown
 from jobs_service.sources import Sources
+
+if TYPE_CHECKING:
+    from jobs_service import JobsService
 
 DURATION_HELP = "90, 30s, 10m, 1h30m, 2d"
 
@@ -93,22 +102,99 @@ class Verb(TyperCommand):
         return [re.sub(r"^\{(.*)\}(\.\.\.)?$", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
 
 
-TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The kind of job.", autocompletion=completion.types)]
+# Completion of verbs, options, their values and the types in the store, in a shell
+
+
+VARIABLE = "_JOBS_SERVICE_COMPLETE"
+"""The variable that the shell sets to request completions instead of running a verb."""
+
+MOST: Final = 100
+"""Most ids that are offered."""
+
+ShellArgument = Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="bash|zsh|fish", help="The shell.")]
+
+
+def completion(shell: ShellArgument) -> None:
+    """Print a script that completes words in a shell.
+
+    For bash put this into ~/.bashrc: eval "$(jobs-service completion bash)"
+    """
+    from typer import completion
+
+    output.line(
+        completion.get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell)  # type: ignore[attr-defined]
+    )
+
+
+def completion_asked() -> bool:
+    """Return whether the shell requests completions."""
+    return VARIABLE in os.environ
+
+
+def answer_completion(command: Any) -> None:
+    """Print the completions of the words in the environment.
+
+    Raises:
+        typer.Exit: always.
+    """
+    from typer import completion
+
+    completion.completion_init()  # type: ignore[attr-defined]
+    raise typer.Exit(completion.shell_complete(command, {}, PROGRAM, VARIABLE, os.environ[VARIABLE]))
+
+
+def complete_types(context: typer.Context, incomplete: str) -> Iterable[str]:
+    """Return the types in the store with a prefix."""
+    return _found(context, incomplete, lambda jobs: jobs.types())
+
+
+def complete_ids(context: typer.Context, incomplete: str) -> Iterable[str]:
+    """Return ids of the type's jobs with a prefix, MOST at most."""
+    type = parsed(str(context.params.get("type")))
+
+    async def look(jobs: JobsService) -> list[Any]:
+        return [job.id for job in (await jobs.page(type, prefix=incomplete or None, limit=MOST)).jobs]
+
+    return _found(context, incomplete, look)
+
+
+def _found(
+    context: typer.Context, incomplete: str, look: Callable[[JobsService], Awaitable[Iterable[Any]]]
+) -> Iterable[str]:
+    """Return what is found in the store, as texts with a prefix; nothing after an error: a shell shows none."""
+    import asyncio
+
+    from jobs_service import JobsService, Settings
+
+    async def within(address: str) -> Iterable[Any]:
+        # A person has pressed a key and waits.
+        async with JobsService(address, settings=Settings(transaction_timeout=1), supervise=False) as jobs:
+            return await look(jobs)
+
+    with suppress(Exception):
+        address = program.chosen_store(context)
+        if program.missing_store(address) is None:
+            names = map(shown, asyncio.run(within(address)))
+            return [name for name in names if name.startswith(incomplete) and " " not in name]
+    return []
+
+
+# Types and ids of arguments
+
+TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The kind of job.", autocompletion=complete_types)]
 OptionalType = Annotated[
-    str | None, typer.Argument(metavar="TYPE", help="Only jobs of this type.", autocompletion=completion.types)
+    str | None, typer.Argument(metavar="TYPE", help="Only jobs of this type.", autocompletion=complete_types)
 ]
 IdArgument = Annotated[
     str,
     typer.Argument(
-        metavar="ID", help="Names the job; its beginning, if no other begins so.", autocompletion=completion.ids
+        metavar="ID", help="Names the job; its beginning, if no other begins so.", autocompletion=complete_ids
     ),
 ]
 OptionalJob = Annotated[
     str | None,
     typer.Argument(
-        metavar="ID",
-        help="Names one job; its beginning, if no other begins so.",
-        autocompletion=completion.ids,
+        metavar="ID", help="Names one job; its beginning, if no other begins so.", autocompletion=complete_ids
     ),
 ]
 

@@ -27,9 +27,9 @@ from jobs_service.model import UNSET, HistoryKind, JobError, JobType, Outcome, R
 from jobs_service.model.type_state import Retention
 from jobs_service.redaction import Redaction
 from jobs_service.runner.heartbeat import BEATS
+from jobs_service.runner.run import EndCall, Held
 from jobs_service.runner.runner import Runner, log_retention
 from jobs_service.runner.schedule import Every
-from jobs_service.runner.service_access import EndCall, Held
 from jobs_service.runner.ticker import AddedTicks, Periodic
 from jobs_service.service import JobsService
 from jobs_service.service.presence import checked

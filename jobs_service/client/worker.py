@@ -15,17 +15,7 @@ from jobs_service.arguments import MOST_AT_ONCE, json_of
 from jobs_service.client.connection import Connection, Tries, changes, of_job, of_type, with_json
 from jobs_service.errors import JobNotFound, JobsError, WorkerConflict
 from jobs_service.http import wire
-from jobs_service.model import (
-    EndedJob,
-    Ending,
-    HistoryKind,
-    Job,
-    JobError,
-    JobState,
-    JobType,
-    Progress,
-    RunningJob,
-)
+from jobs_service.model import EndedJob, Ending, HistoryKind, Job, JobError, JobState, JobType, Progress, RunningJob
 
 _LEAVE_WITHIN: Final = 2.0
 """Seconds to give jobs back when the client is closed, so that an unreachable server does not delay the exit."""

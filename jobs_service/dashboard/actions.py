@@ -23,7 +23,7 @@ from jobs_service.http.tokens import SESSION_TIME, Identity
 from jobs_service.model import JobState, ProcessAction, Removal
 from jobs_service.names import parsed, parsed_priority, shown
 from jobs_service.redaction import is_marked
-from jobs_service.service.actions import Seen
+from jobs_service.service.bulk_actions import Seen
 
 YEAR: Final = 366 * 86_400
 _FORM: Final = "application/x-www-form-urlencoded"

@@ -19,8 +19,17 @@ from jobs_service.model import Job, JobId
 from jobs_service.model.job import status_of
 from jobs_service.names import parsed, shown
 from jobs_service.service import bulk_actions, queries
-from jobs_service.service.actions import ACTIONS
-from jobs_service.service.bulk_actions import Asked, BulkActions, Counted, Done, Moment, asked, change_all, count
+from jobs_service.service.bulk_actions import (
+    ACTIONS,
+    Asked,
+    BulkActions,
+    Counted,
+    Done,
+    Moment,
+    asked,
+    change_all,
+    count,
+)
 from jobs_service.service.selection import FIELDS, BadFilter, Filter
 
 MOST_PICKED: Final = 100

@@ -22,7 +22,7 @@ from jobs_service.model.job import ENDED, MEANT, Status, status_of
 from jobs_service.names import compact, priority_text, shown
 from jobs_service.redaction import is_marked
 from jobs_service.replication.stored import ReplicationStatus
-from jobs_service.service.actions import started_at
+from jobs_service.service.bulk_actions import started_at
 from jobs_service.service.selection import worker_of
 
 FOLDED: Final = 4000

@@ -18,7 +18,7 @@ from jobs_service.model.job import Status
 from jobs_service.model.type_state import QueueState, TypeCounts
 from jobs_service.names import shown
 from jobs_service.service import bulk_actions
-from jobs_service.service.actions import ACTIONS
+from jobs_service.service.bulk_actions import ACTIONS
 from jobs_service.service.failures import Outage
 from jobs_service.service.presence import relayed
 

@@ -16,8 +16,7 @@ from jobs_service.errors import NoTypeTimeout
 from jobs_service.model.job import COUNTED, MEANT, Status
 from jobs_service.model.type_state import Retention, TypeCounts
 from jobs_service.names import shown
-from jobs_service.service.actions import ACTIONS, concerns
-from jobs_service.service.bulk_actions import Moment
+from jobs_service.service.bulk_actions import ACTIONS, Moment, concerns
 from jobs_service.service.failures import newest_failures
 from jobs_service.service.selection import FIELDS, BadFilter, Filter
 

@@ -24,7 +24,6 @@ from jobs_service.http import (
     gate,
     job_endpoints,
     problems,
-    schedule_endpoints,
     streams,
     type_endpoints,
     worker_endpoints,
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 log = EventLog("jobs_service.http")
 
-REGISTERED: Final = (daemon_endpoints, job_endpoints, schedule_endpoints, streams, type_endpoints, worker_endpoints)
+REGISTERED: Final = (daemon_endpoints, job_endpoints, streams, type_endpoints, worker_endpoints)
 """The modules whose import has filled ENDPOINTS."""
 
 _DASHBOARD: Final = "jobs_service.dashboard"

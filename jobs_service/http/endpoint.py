@@ -20,8 +20,8 @@ from jobs_service.http.problems import Refusal
 from jobs_service.http.state import ServerState
 from jobs_service.http.tokens import Identity, Role
 from jobs_service.model import UNSET, Job, JobId, JobType, ProcessAction, ProcessInfo, Removal
-from jobs_service.service import actions
-from jobs_service.service.actions import Seen
+from jobs_service.service import bulk_actions
+from jobs_service.service.bulk_actions import Seen
 from jobs_service.service.remote import Remote
 
 if TYPE_CHECKING:
@@ -414,31 +414,31 @@ class Changes:
         """Have a job run again.
 
         Args:
-            type, id, seen, changes: as for `actions.resubmit`.
+            type, id, seen, changes: as for `bulk_actions.resubmit`.
             what: to note.
         """
         self.check_may_run(type)
-        job = await actions.resubmit(self._service, type, id, seen, **changes)
+        job = await bulk_actions.resubmit(self._service, type, id, seen, **changes)
         self.noted("resubmit", type, id, **what)
         return job
 
     async def run_now(self, type: JobType, id: JobId, seen: Seen | None) -> bool:
         """Make a pending job due now; return whether it was pending."""
         self.check_may_run(type)
-        if is_done := await actions.run_now(self._service, type, id, seen):
+        if is_done := await bulk_actions.run_now(self._service, type, id, seen):
             self.noted("now", type, id)
         return is_done
 
     async def cancel(self, type: JobType, id: JobId, seen: Seen | None, action: str = "cancel") -> Removal | None:
         """Ask a running job to end, remove a waiting one; None if it has ended already."""
-        removal = await actions.cancel(self._service, type, id, seen)
+        removal = await bulk_actions.cancel(self._service, type, id, seen)
         said = "unchanged" if removal is None else removal.value
         self.noted(action, type, id, 0 if removal is None else 1, removal=said)
         return removal
 
     async def remove(self, type: JobType, id: JobId, seen: Seen | None, *, force: bool = False) -> Removal:
         """Remove a job; one that runs is asked to end."""
-        removal = await actions.remove(self._service, type, id, seen, force=force)
+        removal = await bulk_actions.remove(self._service, type, id, seen, force=force)
         self.noted("remove", type, id, removal=removal.value, force=force)
         return removal
 

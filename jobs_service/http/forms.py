@@ -22,7 +22,7 @@ from jobs_service.http.endpoint import Form, Query
 from jobs_service.json_types import AS_NAME, seconds_of
 from jobs_service.model import JobError
 from jobs_service.model.job import MEANT
-from jobs_service.service.actions import Seen
+from jobs_service.service.bulk_actions import Seen
 from jobs_service.service.selection import Filter
 
 _TIME_SCHEMA: Final[dict[str, Any]] = {
@@ -195,13 +195,22 @@ class CountsQuery(Query):
 # Jobs
 
 
-class NewJobForm(Form):
-    """A new job."""
+class Changes(Form):
+    """The parts of a job that a caller gives; in a resubmission an absent one stays as it is."""
 
-    id: Name | None = None
     data: Json = None
     priority: Name = 0
     run_at: Time | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Return the given fields."""
+        return {name: getattr(self, name) for name in ("data", "priority", "run_at") if name in self.model_fields_set}
+
+
+class NewJobForm(Changes):
+    """A new job."""
+
+    id: Name | None = None
     delay: Seconds | None = None
     if_exists: Literal["error", "ignore", "resubmit"] | None = None
     unique: Unique = None
@@ -211,31 +220,16 @@ class NewJobForm(Form):
     redact: list[str] | None = None
 
 
-class JobOfSeveral(Form):
+class JobOfSeveral(Changes):
     """A job that is added together with others."""
 
     id: Name
-    data: Json = None
-    priority: Name = 0
-    run_at: Time | None = None
 
 
 class CreateForm(NewJobForm):
     """One job; or several, as `jobs`, with one `if_exists` for all of them."""
 
     jobs: list[JobOfSeveral] | None = Field(None, max_length=MOST_AT_ONCE)
-
-
-class Changes(Form):
-    """The changes of a resubmission; an absent field stays as it is."""
-
-    data: Json = None
-    priority: Name = 0
-    run_at: Time | None = None
-
-    def given(self) -> dict[str, Any]:
-        """Return the given fields."""
-        return {name: getattr(self, name) for name in ("data", "priority", "run_at") if name in self.model_fields_set}
 
 
 class ListQuery(Query):

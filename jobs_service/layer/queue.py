@@ -16,6 +16,7 @@ from jobs_service import run_data
 from jobs_service.arguments import Spread, check_positive, check_spread, to_seconds
 from jobs_service.errors import RecordDamaged
 from jobs_service.layer.counters import count_starts
+from jobs_service.layer.creation import id_of_ready, take_out
 from jobs_service.layer.keyspace import (
     AFTER,
     TIME_BYTES,
@@ -28,7 +29,6 @@ from jobs_service.layer.keyspace import (
     unpack_seconds,
 )
 from jobs_service.layer.record import READY, SCHEDULED, Entry, NewSeq, Record, ready_key, scheduled_key
-from jobs_service.layer.removal import id_of_ready, take_out
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId, Priority, RunAt
 from jobs_service.run_data import HistoryKind
@@ -571,10 +571,7 @@ async def make_ready(unit: UnitOfWork, keys: TypeKeys, until: float, limit: int)
     for (key, _), entry in zip(found, entries, strict=False):
         record = entry.record
         if record is not None and record.place == SCHEDULED and scheduled_key(entry, record) == key:
-            unit.replace(
-                entry,
-                record.pending(READY, unit.new_seq(), record.priority, record.run_at),
-            )
+            unit.replace(entry, record.pending(READY, unit.new_seq(), record.priority, record.run_at))
         else:
             take_out(unit, keys, key, entry.packed_id)
     return len(entries)

@@ -21,6 +21,7 @@ from jobs_service.arguments import EARLIEST, LATEST, check_state, member
 from jobs_service.errors import InvalidJob, RecordDamaged, a_kind_of, shown
 from jobs_service.layer import queue
 from jobs_service.layer.batch_bounds import SHARE
+from jobs_service.layer.creation import id_of_ready
 from jobs_service.layer.keyspace import (
     AFTER,
     DATA,
@@ -40,7 +41,6 @@ from jobs_service.layer.keyspace import (
 )
 from jobs_service.layer.queue import LONG_PAGE, MOST_TAKEN, is_due
 from jobs_service.layer.record import READY, SCHEDULED, ZERO_PRIORITY, Record
-from jobs_service.layer.removal import id_of_ready
 from jobs_service.model import Job, JobId, JobState, JobType, Outcome
 from jobs_service.model.job import Status
 from jobs_service.model.type_state import FOR_EVER, QueueState, Retention

@@ -145,18 +145,7 @@ class Record:
         run_data: attempts, history, result, error and progress, packed.
     """
 
-    __slots__ = (
-        "cancel",
-        "json",
-        "lock",
-        "next",
-        "outcome",
-        "place",
-        "priority",
-        "run_at",
-        "run_data",
-        "seq",
-    )
+    __slots__ = ("cancel", "json", "lock", "next", "outcome", "place", "priority", "run_at", "run_data", "seq")
 
     def __init__(
         self,
@@ -274,11 +263,7 @@ class Record:
             flags |= OUTCOMES.index(self.outcome) << OUTCOME_SHIFT
         run_at = self.run_at
         priority = self.priority
-        after = AFTER_STAMP.pack(
-            order,
-            NAN if run_at is None else run_at,
-            len(priority),
-        )
+        after = AFTER_STAMP.pack(order, NAN if run_at is None else run_at, len(priority))
         return BEFORE_STAMP[flags], after + priority + tail
 
     @classmethod

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from jobs_service import run_data
 from jobs_service.arguments import check_error, check_outcome, json_of
 from jobs_service.errors import InvalidJob, JobCanceled, JobTooLarge, RecordDamaged, WorkerConflict, job_name
-from jobs_service.layer import running_jobs, type_settings
+from jobs_service.layer import type_settings
 from jobs_service.layer.counters import CANCELED, CRASHED, ENDED, EXPIRED, FAILED, LOST, RELEASED
-from jobs_service.layer.creation import Spec, refuse_mark
+from jobs_service.layer.creation import Spec, refuse_mark, take_out
 from jobs_service.layer.keyspace import (
     ACTIVITY,
     AFTER,
@@ -28,7 +28,6 @@ from jobs_service.layer.keyspace import (
     unpack_id,
 )
 from jobs_service.layer.record import Entry, JobSnapshot, NextRun, Record, lock_in
-from jobs_service.layer.removal import take_out
 from jobs_service.layer.type_settings import timeout_in
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Ending, Job, JobError, JobId, Outcome, RunningJob
@@ -491,7 +490,7 @@ async def re_enqueue(
         else:
             silent.append((key, entry, record))
     if held:
-        await running_jobs.beat(unit, held)
+        await beat(unit, held)
     lost: list[JobId] = []
     for key, entry, record in silent:
         if record is not None:
@@ -527,11 +526,7 @@ def _until(keys: TypeKeys, stamp: bytes) -> tuple[bytes, bytes]:
 
 
 async def held_jobs(
-    transaction: Snapshot,
-    keyspace: Keyspace,
-    instances: Collection[bytes],
-    after: bytes | None,
-    limit: int,
+    transaction: Snapshot, keyspace: Keyspace, instances: Collection[bytes], after: bytes | None, limit: int
 ) -> tuple[list[Place], bytes | None]:
     """Find running jobs that instances hold, in one page of all running jobs.
 

@@ -18,7 +18,7 @@ from jobs_service.arguments import (
     check_iterable,
     check_keep,
     check_limit,
-    check_page_size,
+    check_positive,
     check_running,
     check_seconds,
     check_state,
@@ -28,7 +28,7 @@ from jobs_service.arguments import (
 )
 from jobs_service.durations import Duration
 from jobs_service.errors import StoreError
-from jobs_service.layer import creation, queue, reads, removal, running_jobs, type_settings
+from jobs_service.layer import creation, queue, reads, running_jobs, type_settings
 from jobs_service.layer.creation import handler_of, new_job_spec, wanted
 from jobs_service.layer.keyspace import Place, TypeKeys, place_of
 from jobs_service.layer.queue import QueueReads, Spreading, terms
@@ -206,7 +206,7 @@ class JobTransaction:
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
         """Remove a job; see JobsService.remove."""
-        return await removal.remove(self._unit, self._place(type, id), check_force(force))
+        return await creation.remove(self._unit, self._place(type, id), check_force(force))
 
     async def get(self, type: JobType, id: JobId) -> Job:
         """Return a job as this transaction sees it; see JobsService.get."""
@@ -220,7 +220,7 @@ class JobTransaction:
     ) -> Listing:
         """List jobs as this transaction sees them: `await` gives a list, `async for` one after the other."""
         keys = None if type is None else self._keys(type)
-        return Listing(self._list(keys, check_state(state, self._unit.now), check_page_size(page_size)))
+        return Listing(self._list(keys, check_state(state, self._unit.now), check_positive("page_size", page_size)))
 
     async def active_ids(self, type: JobType) -> _Ids:
         """Return the ids of the type's running jobs, those silent for longest first."""
@@ -258,12 +258,7 @@ class JobTransaction:
     # Running jobs
 
     async def accept(
-        self,
-        type: JobType,
-        *,
-        max_priority: Priority | None = None,
-        due_by: RunAt | None = None,
-        spread: Spread = 1,
+        self, type: JobType, *, max_priority: Priority | None = None, due_by: RunAt | None = None, spread: Spread = 1
     ) -> RunningJob | None:
         """Take the job at the front of the queue, None if there is none; see JobsService.accept."""
         jobs = await self.accept_many(type, 1, max_priority=max_priority, due_by=due_by, spread=spread)

@@ -77,10 +77,7 @@ async def noted(unit: UnitOfWork, keys: TypeKeys) -> tuple[float | None, Retenti
     """Return the last timeout and retention that programs have declared; None for unknown ones."""
     packed = await unit.transaction.get(keys.declared)
     values = unpacked(packed)
-    return (
-        values[0] if values else None,
-        Retention(*values[1:]) if len(values) == _FIELDS else None,
-    )
+    return (values[0] if values else None, Retention(*values[1:]) if len(values) == _FIELDS else None)
 
 
 # Secret fields

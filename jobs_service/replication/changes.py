@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from jobs_service.log import EventLog
+from jobs_service.replication.checkpoints import ReplicationTally
 from jobs_service.replication.contract import (
     Change,
     ChangesFeed,
@@ -21,7 +22,6 @@ from jobs_service.replication.contract import (
 )
 from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.options import ReplicationOptions
-from jobs_service.replication.tally import ReplicationTally
 
 log = EventLog("jobs_service.replication")
 

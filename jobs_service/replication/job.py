@@ -20,7 +20,10 @@ from jobs_service.replication.checkpoints import (
     LOWEST_SEQ,
     CheckpointFailed,
     Checkpoints,
+    DocumentRefused,
+    ReplicationTally,
     ServerRestarted,
+    Statistics,
     run_together,
 )
 from jobs_service.replication.contract import (
@@ -47,7 +50,6 @@ from jobs_service.replication.stored import (
     unmasked,
     version_of_wanted,
 )
-from jobs_service.replication.tally import DocumentRefused, ReplicationTally, Statistics
 
 log = EventLog("jobs_service.replication")
 

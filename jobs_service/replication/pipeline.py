@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from jobs_service.replication.bodies import decoded, decoded_document, encoded
 from jobs_service.replication.changes import ChangeQueue, ThroughSequence
-from jobs_service.replication.checkpoints import run_together
+from jobs_service.replication.checkpoints import ReplicationTally, run_together
 from jobs_service.replication.contract import (
     BadBatch,
     Change,
@@ -28,7 +28,6 @@ from jobs_service.replication.contract import (
 from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.options import ReplicationOptions
 from jobs_service.replication.revisions import SmallAttachments, portions, small_attachments, stands_for
-from jobs_service.replication.tally import ReplicationTally
 
 MOST_BYTES: Final = 4 << 20
 """Bytes of documents at which a bulk request is sent: CouchDB's number."""

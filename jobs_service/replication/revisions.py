@@ -134,12 +134,7 @@ async def of_multipart(id: str, parts: Parts) -> AsyncGenerator[Document | Revis
             yield document_of(id, form)
 
 
-def of_json(
-    id: str,
-    answers: Any,
-    ancestors: Sequence[str],
-    fetch: Fetch,
-) -> list[Document | RevisionRefusal]:
+def of_json(id: str, answers: Any, ancestors: Sequence[str], fetch: Fetch) -> list[Document | RevisionRefusal]:
     """Return the revisions in a JSON answer; `fetch` reads an attachment by name, revision and encoding."""
     if not isinstance(answers, list):
         raise ProtocolError(f"an answer about document {id!r} is no list")

@@ -23,9 +23,8 @@ from jobs_service.redaction import Redaction
 from jobs_service.runner.execution import Execution, JobWorker
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.runner.run import NO_END, Run, RunEnd, StopReason, traceback_of
+from jobs_service.runner.run import NO_END, Run, RunEnd, ServiceAccess, StopReason, traceback_of
 from jobs_service.runner.run_endings import RunEndings
-from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.surroundings import Around
 from jobs_service.store.base import Watch
 from jobs_service.uncancelable import own_task

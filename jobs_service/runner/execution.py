@@ -100,11 +100,7 @@ class JobWorker:
     """
 
     def __init__(
-        self,
-        service: Worker,
-        runs: Mapping[bytes, Run],
-        ended: Callable[[RunningJob, Job], None],
-        results: ResultCodec,
+        self, service: Worker, runs: Mapping[bytes, Run], ended: Callable[[RunningJob, Job], None], results: ResultCodec
     ) -> None:
         self._service = service
         self._runs = runs

@@ -24,8 +24,7 @@ from jobs_service.log import EventLog
 from jobs_service.model import JobId
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.functions import BLOCKED, Steps
-from jobs_service.runner.run import Run
-from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.runner.run import Run, ServiceAccess
 from jobs_service.store.base import Watch
 from jobs_service.supervision import Actor
 

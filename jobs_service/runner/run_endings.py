@@ -14,8 +14,7 @@ from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.log import EventLog
 from jobs_service.model import JobType
 from jobs_service.runner.execution import Execution
-from jobs_service.runner.run import Run, RunEnd
-from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.runner.run import Run, RunEnd, ServiceAccess
 from jobs_service.uncancelable import own_task
 
 _MOST_BYTES: Final = 500_000
@@ -42,12 +41,7 @@ class RunEndings:
     """
 
     def __init__(
-        self,
-        service: ServiceAccess,
-        type: JobType,
-        execution: Execution,
-        log: EventLog,
-        settled: Callable[[Run], None],
+        self, service: ServiceAccess, type: JobType, execution: Execution, log: EventLog, settled: Callable[[Run], None]
     ) -> None:
         self._service = service
         self._type = type

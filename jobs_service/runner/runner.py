@@ -15,7 +15,7 @@ from jobs_service.runner.active_runs import ActiveRuns, SlotLimit
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.heartbeat import Heartbeat, LoopWatch
 from jobs_service.runner.options import KEEP_TICKS
-from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.runner.run import ServiceAccess
 from jobs_service.runner.surroundings import Surroundings
 from jobs_service.runner.ticker import Periodic, Ticker
 from jobs_service.runner.worker_pool import SlotSharing, WorkerPool

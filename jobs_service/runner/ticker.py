@@ -24,16 +24,8 @@ from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, JobId, JobState, JobType
 from jobs_service.model.enqueueing import Enqueueable
 from jobs_service.runner.handler import Handler
-from jobs_service.runner.schedule import (
-    MOST_MADE_UP,
-    Missed,
-    Schedule,
-    due_ticks,
-    in_words,
-    last_tick,
-    made_up_since,
-)
-from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.runner.run import ServiceAccess
+from jobs_service.runner.schedule import MOST_MADE_UP, Missed, Schedule, due_ticks, in_words, last_tick, made_up_since
 from jobs_service.sources import MOST_AHEAD
 from jobs_service.store.base import Watch
 from jobs_service.supervision import Actor

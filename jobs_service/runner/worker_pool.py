@@ -22,8 +22,7 @@ from jobs_service.model import RunningJob
 from jobs_service.model.type_state import Retention
 from jobs_service.runner.active_runs import ActiveRuns, SlotLimit, excess, rotation
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.runner.run import Run, StopReason
-from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.runner.run import Run, ServiceAccess, StopReason
 from jobs_service.store.base import Watch
 from jobs_service.supervision import Actor
 

@@ -11,7 +11,7 @@ from jobs_service import tracing
 from jobs_service.actors.context import Context, StoreAccess
 from jobs_service.arguments import IfExists, check_force, check_if_exists, check_iterable, new_jobs
 from jobs_service.batching import Answer, GroupCommit, SingleOperation, in_order, in_parts
-from jobs_service.layer import creation, removal
+from jobs_service.layer import creation
 from jobs_service.layer.batch_bounds import KEYS_OF_A_JOB
 from jobs_service.layer.creation import WantedJob, handler_of, new_job_spec, wanted
 from jobs_service.layer.keyspace import Place, TypeKeys, place_of
@@ -100,7 +100,8 @@ class Creator:
         return await self._in_batches(keys, wants, write, rule == "resubmit")
 
     async def remove(self, type: JobType, id: JobId, force: bool) -> Removal:
-        done: Removal = await self._operations.operate(removal.remove, self._access.place(type, id), check_force(force))
+        place = self._access.place(type, id)
+        done: Removal = await self._operations.operate(creation.remove, place, check_force(force))
         return done
 
     async def enqueue(self, handler: Any, args: Any, arguments: dict[str, Any], how: How) -> Job:

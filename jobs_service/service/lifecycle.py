@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from jobs_service.actors.activity_monitor import ProcessMonitor
 from jobs_service.actors.context import Context, KeyspaceKeeper, StoreAccess, being_left
-from jobs_service.actors.dead_processes import ProcessMonitor
 from jobs_service.actors.subscriptions import Hub, other_loop
 from jobs_service.actors.type_server import TypeServer
 from jobs_service.batching import GroupCommit

@@ -1,4 +1,4 @@
-"""The runner's access to the service of its own process: each call is a transaction, or shares one."""
+"""The access of a runner, and of running jobs, to the service of their own process: calls that share transactions."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
-from jobs_service.actors.context import Context
+from jobs_service import run_data
+from jobs_service.actors.context import Context, StoreAccess
+from jobs_service.arguments import json_of
 from jobs_service.batching import GroupCommit
-from jobs_service.errors import RecordDamaged
-from jobs_service.layer import running_jobs, type_settings
+from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, RecordDamaged, a_kind_of, shown
+from jobs_service.layer import creation, running_jobs, type_settings
 from jobs_service.layer.batch_bounds import Batch
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.record import Record, running_job
-from jobs_service.layer.running_jobs import LockStatus
+from jobs_service.layer.record import Record, job_of, running_job
+from jobs_service.layer.running_jobs import LockStatus, encoded_ending
+from jobs_service.layer.transaction import JobTransaction
 from jobs_service.layer.type_settings import Declared
 from jobs_service.layer.unit_of_work import UnitOfWork
-from jobs_service.model import JobState, JobType, RunningJob, Worker
+from jobs_service.model import UNSET, EndedJob, Ending, Job, JobState, JobType, Progress, RunningJob, Worker
 from jobs_service.redaction import Redaction
-from jobs_service.runner.service_access import EndCall, Held
+from jobs_service.runner.run import EndCall, Held
 from jobs_service.runner.ticker import AddedTicks, Periodic
 from jobs_service.service.acceptor import Acceptor
+from jobs_service.service.transactions import Transactions
 from jobs_service.store.base import Transaction, Watch
 
 T = TypeVar("T")
@@ -154,3 +158,84 @@ def _is_over(raw: bytes) -> bool:
         return Record.decode(raw).state is JobState.FINISHED
     except RecordDamaged:
         return True
+
+
+# Running jobs
+
+
+class RunningJobCalls:
+    """The Worker of the jobs that this service accepts.
+
+    Args:
+        access: of the service.
+        operations: group commit, in which simultaneous operations of many jobs share a transaction.
+        transactions: runs the functions of `finish_with`.
+    """
+
+    def __init__(self, access: StoreAccess, operations: GroupCommit, transactions: Transactions) -> None:
+        self._access = access
+        self._operations = operations
+        self._transactions = transactions
+
+    async def _update(self, job: RunningJob, data: Any) -> RunningJob:
+        place = self._access.place(job.type, job.id)
+        json = json_of(job.type, job.id, data)
+        size = len(json or b"") + job._record.size()
+        return running_job(await self._operations.operate(running_jobs.update, place, job.lock, json, size=size), self)
+
+    async def _progress(self, job: RunningJob, progress: Progress) -> RunningJob:
+        place = self._access.place(job.type, job.id)
+        try:
+            json = run_data.progress_json(progress)
+        except (InvalidJob, JobTooLarge) as error:
+            raise error.about(job.type, job.id) from None
+        size = len(json) + job._record.size()
+        work = self._operations.operate(running_jobs.update, place, job.lock, None, json, size=size)
+        return running_job(await work, self)
+
+    async def _finish(self, job: RunningJob, ending: Ending) -> Job:
+        place = self._access.place(job.type, job.id)
+        json, outcome, report = encoded_ending(job, ending)
+        size = len(json or b"") + len(report.result or b"") + job._record.size()
+        work = self._operations.operate(
+            running_jobs.finish, place, job.lock, json, outcome, report, size=size, reads=place[0].retention
+        )
+        return job_of(await work)
+
+    async def _finish_with(self, job: RunningJob, function: Callable[[JobTransaction], Any]) -> EndedJob[Any]:
+        """Run a function and finish the job in the same transaction; the function's return value is the result."""
+        if not callable(function):
+            raise JobsError(f"{shown(function)}: {a_kind_of(function)}; finish_with takes a function of a transaction")
+
+        async def work(tx: JobTransaction) -> Job:
+            result = function(tx)
+            if hasattr(result, "__await__"):
+                result = await result
+            # A Job was returned by an operation on another job, and is no result of this one.
+            return await tx.finish(job, result=UNSET if isinstance(result, Job) else result)
+
+        ended = await self._transactions.transact(self, work)
+        return EndedJob(ended.type, ended.id, ended._record)
+
+    async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
+        place = self._access.place(job.type, job.id)
+        spec = creation.spec_of(job.type, job.id, data, priority, run_at)
+        size = spec.size() + job._record.size()
+        return running_job(
+            await self._operations.operate(running_jobs.resubmit, place, job.lock, spec, size=size), self
+        )
+
+    async def _release(self, job: RunningJob) -> Job:
+        place = self._access.place(job.type, job.id)
+        size = job._record.size()
+        return job_of(await self._operations.operate(running_jobs.release, place, job.lock, size=size))
+
+    def _check_caller(self) -> None:
+        self._access.check_open()
+
+    def _result_data(self, result: Any) -> Any:
+        """Return a result unchanged: only the runner knows a job's handler."""
+        return result
+
+    def _ending(self, job: RunningJob, whether: bool) -> None:
+        """Do nothing: only the runner keeps an account of its running jobs."""

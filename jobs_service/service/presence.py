@@ -20,8 +20,8 @@ from jobs_service.log import EventLog
 from jobs_service.model import HandlerSlots, JobType, ProcessAction, ProcessInfo, ProcessRequest, ProcessState
 from jobs_service.model.process import OutboxInfo
 from jobs_service.runner.handler import Handler
+from jobs_service.runner.run import ServiceAccess
 from jobs_service.runner.runner import Runner, log_retention
-from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.lifecycle import Lifecycle
 from jobs_service.store.base import Transaction, Watch

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from jobs_service.actors.context import Context, StoreAccess
-from jobs_service.arguments import check_limit, check_page_size, check_positive, check_state, to_seconds
+from jobs_service.arguments import check_limit, check_positive, check_state, to_seconds
 from jobs_service.errors import (
     InvalidJob,
     JobNotFound,
@@ -23,7 +23,7 @@ from jobs_service.errors import (
     job_name,
     shown,
 )
-from jobs_service.layer import counters, reads, removal, running_jobs, type_settings
+from jobs_service.layer import counters, creation, reads, running_jobs, type_settings
 from jobs_service.layer.keyspace import Keyspace, Place, TypeKeys, pack_id, pack_type
 from jobs_service.layer.reads import LARGEST_CHUNK, Unreadable, list_page
 from jobs_service.layer.record import Record
@@ -138,7 +138,7 @@ async def counts(access: StoreAccess, type: JobType | None) -> dict[JobType, Typ
     async for part in _parts(access, lambda transaction, after: counters.page(transaction, keyspace, after)):
         for packed, each in part:
             _note(counted, keyspace, packed, each)
-    lost = await access.read(lambda transaction: removal.unreadable(transaction, keyspace, None))
+    lost = await access.read(lambda transaction: creation.unreadable(transaction, keyspace, None))
     for packed, count in lost.items():
         known = counted[packed][1] if packed in counted else none
         _note(counted, keyspace, packed, replace(known, unreadable=count))
@@ -164,7 +164,7 @@ def _note(found: _Found, keyspace: Keyspace, packed: bytes, counts: TypeCounts) 
 async def _of_type(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys) -> TypeCounts | None:
     """Return the counts of a type; None if it neither exists nor has jobs."""
     [counts] = await counters.of_types(transaction, [keys])
-    lost = (await removal.unreadable(transaction, keyspace, keys))[keys.packed]
+    lost = (await creation.unreadable(transaction, keyspace, keys))[keys.packed]
     timeout = await type_settings.timeout_if_any(transaction, keys)
     counts = replace(counts or TypeCounts(), unreadable=lost)
     return counts if timeout is not None or counts.jobs or lost else None
@@ -364,7 +364,7 @@ async def listed(
     """Yield any number of jobs in key order; see JobsService.list."""
     keys = None if type is None else access.keys(type)
     wanted = check_state(state, context.sources.wall_time())
-    size = check_page_size(page_size)
+    size = check_positive("page_size", page_size)
     keyspace, limits = access.keyspace, context.store.limits
 
     async def read(transaction: Transaction, after: bytes | None) -> tuple[Sequence[tuple[bytes, Job]], bytes | None]:

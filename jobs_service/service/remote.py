@@ -34,15 +34,14 @@ from jobs_service.model import UNSET, Job, JobError, JobId, JobType, NewJob, Out
 from jobs_service.model.enqueueing import How
 from jobs_service.model.type_state import Retention
 from jobs_service.redaction import Redaction
+from jobs_service.runner.run import EndCall, Held
 from jobs_service.runner.schedule import Cron, Every, Missed
-from jobs_service.runner.service_access import EndCall, Held
 from jobs_service.runner.ticker import AddedTicks, Periodic, elsewhere
 from jobs_service.service import queries
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.lifecycle import ServiceTree
-from jobs_service.service.local_access import LocalAccess
-from jobs_service.service.running_job_calls import RunningJobCalls
+from jobs_service.service.local_access import LocalAccess, RunningJobCalls
 from jobs_service.store.base import Watch
 
 _HEAD: Final = 500

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from heapq import heappop, heappush
 from typing import Any, Final
 
 from jobs_service import json_data
@@ -18,8 +20,8 @@ from jobs_service.model import UNSET, JobType
 from jobs_service.model.enqueueing import Enqueueable
 from jobs_service.model.schedule import StoredSchedule
 from jobs_service.runner import stored_schedules
+from jobs_service.runner.run import ServiceAccess
 from jobs_service.runner.schedule import Missed
-from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.stored_schedules import StoredPeriodic, defined, times_of
 from jobs_service.runner.ticker import Ticker
 from jobs_service.service.handler_registry import HandlerRegistry, checked_policy
@@ -177,13 +179,13 @@ class _Plan:
     Attributes:
         periodic: its definition.
         ticker: adds its jobs.
-        at: when it is looked at next, seconds since the epoch.
+        at: when it is looked at next, seconds since the epoch; infinite while it ticks.
         obstacle: a watch on what holds up its ticks, if anything does.
     """
 
     periodic: StoredPeriodic
     ticker: Ticker
-    at: float
+    at: float = math.inf
     obstacle: Watch | None = None
 
     def leave(self) -> None:
@@ -205,6 +207,10 @@ class ScheduleServer(DutifulActor):
         super().__init__("schedules", context)
         self._service = service
         self._plans: dict[str, _Plan] = {}
+        # The plans by the times at which they are looked at, as a heap. A plan whose time has changed has another entry
+        # beside the old one, which is passed over.
+        self._order: list[tuple[float, int, _Plan]] = []
+        self._entries = itertools.count()
         self._rows: dict[bytes, tuple[bytes, StoredPeriodic | None]] = {}
         self._changes: Watch | None = None
         self._is_stale = True
@@ -214,11 +220,11 @@ class ScheduleServer(DutifulActor):
         while True:
             if self._is_stale:
                 await self._read_definitions()
-            now = self._context.sources.wall_time()
-            due = [plan for plan in self._plans.values() if plan.at <= now]
-            for start in range(0, len(due), _TOGETHER):
-                await self._tick(due[start : start + _TOGETHER])
-            if not due:
+            if due := self._due():
+                async with asyncio.TaskGroup() as group:
+                    for plan in due:
+                        group.create_task(self._tick(plan))
+            else:
                 await self.receive(self._wait())
                 self._is_woken = False
 
@@ -228,10 +234,25 @@ class ScheduleServer(DutifulActor):
         for plan in self._plans.values():
             plan.leave()
 
+    def _due(self) -> list[_Plan]:
+        """Take the plans whose time has come, as many as tick at the same time."""
+        now, order = self._context.sources.wall_time(), self._order
+        due: list[_Plan] = []
+        while order and order[0][0] <= now and len(due) < _TOGETHER:
+            at, _, plan = heappop(order)
+            if plan.at == at and self._plans.get(plan.periodic.name) is plan:
+                due.append(plan)
+                plan.at = math.inf
+        return due
+
     def _wait(self) -> float:
-        first = min((plan.at for plan in self._plans.values()), default=math.inf)
+        first = self._order[0][0] if self._order else math.inf
         wait = first - self._context.sources.wall_time()
         return 0.0 if self._is_stale else min(max(wait, 0.0), _CLOCK_CHECK)
+
+    def _look_at(self, plan: _Plan, at: float) -> None:
+        plan.at = at
+        heappush(self._order, (at, next(self._entries), plan))
 
     async def _read_definitions(self) -> None:
         """Plan the schedules that are new or were changed, and forget those that are gone or paused."""
@@ -270,6 +291,9 @@ class ScheduleServer(DutifulActor):
             self._plans[found.name] = _Plan(found, Ticker(self._service, found), at)
         for plan in before.values():
             plan.leave()
+        self._order.clear()
+        for plan in self._plans.values():
+            self._look_at(plan, plan.at)
 
     def _changed(self) -> None:
         self._is_stale = True
@@ -280,17 +304,13 @@ class ScheduleServer(DutifulActor):
             self._is_woken = True
             self.cast("wake up")
 
-    async def _tick(self, plans: Sequence[_Plan]) -> None:
-        async with asyncio.TaskGroup() as group:
-            for plan in plans:
-                group.create_task(self._tick_one(plan))
-
-    async def _tick_one(self, plan: _Plan) -> None:
+    async def _tick(self, plan: _Plan) -> None:
         plan.leave()
-        plan.at, plan.obstacle = await plan.ticker.tick()
+        at, plan.obstacle = await plan.ticker.tick()
+        self._look_at(plan, at)
         if plan.obstacle is not None:
             plan.obstacle.on_fire(partial(self._obstacle_changed, plan))
 
     def _obstacle_changed(self, plan: _Plan) -> None:
-        plan.at = 0.0
+        self._look_at(plan, 0.0)
         self._wake_up()

@@ -52,10 +52,9 @@ from jobs_service.service.acceptor import AbandonedJobs, Acceptor, WaitingWorker
 from jobs_service.service.creating import Creator
 from jobs_service.service.handler_registry import HandlerRegistry, Handlers, check_settings
 from jobs_service.service.lifecycle import Lifecycle
-from jobs_service.service.local_access import LocalAccess
+from jobs_service.service.local_access import LocalAccess, RunningJobCalls
 from jobs_service.service.presence import HandlerRuns, Presence, checked, run_processes
 from jobs_service.service.remote import Remote
-from jobs_service.service.running_job_calls import RunningJobCalls
 from jobs_service.service.schedules import Schedules, ScheduleServer
 from jobs_service.service.transactions import Blocks, Transactions, WithinTransaction
 from jobs_service.settings import STORE_VARIABLE, Settings

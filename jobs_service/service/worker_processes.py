@@ -1,7 +1,7 @@
 """The parent of worker processes: it starts them, restarts those that end, and passes their log and signals on.
 
 It opens no store and imports no application, so nothing that a worker does can end it. Each worker has a socket to it:
-it gets its orders there (`cli/worker.py` takes them), tells when it is ready, and ends when its parent is gone.
+it gets its orders there (`cli/daemon.py` takes them), tells when it is ready, and ends when its parent is gone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jobs_service.uncancelable import own_task, through_cancellation
 
 log = EventLog("jobs_service")
 
-_ENTRY: Final = "jobs_service.cli.worker:main"
+_ENTRY: Final = "jobs_service.cli.daemon:main"
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 10.0
 _CALM: Final = 10.0

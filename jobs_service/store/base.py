@@ -401,6 +401,8 @@ class Store(ProcessTracking, ABC):
     """Whether transactions run in parallel, so that two small ones end sooner than one large one."""
     serves_threads: ClassVar[bool] = False
     """Whether the store has `transact_in_thread`."""
+    is_open: bool = False
+    """Whether the store is open."""
 
     @cached_property
     def tenants(self) -> Tenants:
@@ -411,11 +413,6 @@ class Store(ProcessTracking, ABC):
     def location(self) -> str:
         """The address for logs: it names the same store in every working directory."""
         return self.address
-
-    @property
-    @abstractmethod
-    def is_open(self) -> bool:
-        """Whether the store is open."""
 
     @abstractmethod
     async def open(self) -> None:

@@ -306,7 +306,6 @@ class EmbeddedStore(Store):
         # Called with the names of points at which a test may stop a thread, or another one go first.
         self._at = self._sources.at
         self._counters = Counters()
-        self._opened = False
         self._pid = 0
         self._absolute: Path | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -342,12 +341,8 @@ class EmbeddedStore(Store):
     def location(self) -> str:
         return f"{self.scheme}:{self.path.absolute() if self._absolute is None else self._absolute}"
 
-    @property
-    def is_open(self) -> bool:
-        return self._opened
-
     async def open(self) -> None:
-        if self._opened:
+        if self.is_open:
             raise StoreError(f"store {self.address} is open already")
         self._loop = loop = asyncio.get_running_loop()
         self._pid = os.getpid()
@@ -381,7 +376,7 @@ class EmbeddedStore(Store):
                 ) from None
             raise
         self._reader.start()
-        self._opened = True
+        self.is_open = True
 
     async def _abort_opening(self, opened: asyncio.Future[None]) -> None:
         """Wait for the writer's end, through cancellations: it cannot be interrupted during the opening."""
@@ -392,9 +387,9 @@ class EmbeddedStore(Store):
             self._writer.join()
 
     async def close(self) -> None:
-        if not self._opened:
+        if not self.is_open:
             return
-        self._opened = False
+        self.is_open = False
         seconds = self._settings.transaction_timeout
         if os.getpid() != self._pid:
             return
@@ -416,13 +411,13 @@ class EmbeddedStore(Store):
         return lambda: self._when_lost.pop(callback, None)
 
     def _usable(self) -> asyncio.AbstractEventLoop:
-        if self._opened and os.getpid() != self._pid:
+        if self.is_open and os.getpid() != self._pid:
             raise StoreError(
                 f"store {self.address} was opened in process {self._pid}, before a fork, and is of no use in the "
                 "child: open it after forking, or start processes anew (multiprocessing: spawn)"
             )
         # This also keeps a transaction function from calling transact(): its thread has no loop.
-        return open_loop(self.address, self._opened, self._loop)
+        return open_loop(self.address, self.is_open, self._loop)
 
     # Calls, on the loop
 
@@ -432,7 +427,7 @@ class EmbeddedStore(Store):
 
     def transact_in_thread(self, function: TransactionFunction[T], answered: Callable[[T], object]) -> None:
         loop, has_run = self._loop, threading.Event()
-        if not self._opened or loop is None:
+        if not self.is_open or loop is None:
             raise not_open(self.address)
 
         async def work(transaction: Transaction) -> T:

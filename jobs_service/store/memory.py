@@ -18,14 +18,7 @@ from typing import Any, Final, TypeVar
 
 from sortedcontainers import SortedDict
 
-from jobs_service.errors import (
-    CommitUnknown,
-    StoreError,
-    StoreUnavailable,
-    TransactionConflict,
-    a_kind_of,
-    shown,
-)
+from jobs_service.errors import CommitUnknown, StoreError, StoreUnavailable, TransactionConflict, a_kind_of, shown
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import (
@@ -316,27 +309,22 @@ class MemoryStore(Store):
         self._settings = settings
         self._sources = sources
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._opened = False
         self.commit_times = CommitTimes()
         self._counters = Counters()
         # A mapping, not a set: watches fire in the order in which they were made, so that runs can be repeated.
         self._watches: dict[bytes, dict[Watch, None]] = {}
 
-    @property
-    def is_open(self) -> bool:
-        return self._opened
-
     async def open(self) -> None:
-        if self._opened:
+        if self.is_open:
             raise StoreError(f"store {self.address} is open already")
         self._loop = asyncio.get_running_loop()
         self._calls = Calls()
-        self._opened = True
+        self.is_open = True
 
     async def close(self) -> None:
-        if not self._opened:
+        if not self.is_open:
             return
-        self._opened = False
+        self.is_open = False
         try:
             # Every call ends within its time limit.
             await self._calls.ended()
@@ -402,7 +390,7 @@ class MemoryStore(Store):
 
     def begin(self) -> MemoryTransaction:
         """Begin a transaction that the caller ends: for `JobsService.within`, and for tests."""
-        open_loop(self.address, self._opened, self._loop)
+        open_loop(self.address, self.is_open, self._loop)
         return _LentTransaction(self)
 
     def adopt(self, transaction: object) -> Transaction:
@@ -432,7 +420,7 @@ class MemoryStore(Store):
             for key in written:
                 self._wake(key)
         for watch in transaction.watches:
-            if not self._opened:
+            if not self.is_open:
                 watch.fire(StoreError(f"store {self.address} was closed"))
                 continue
             if watch.key in written:
@@ -444,7 +432,7 @@ class MemoryStore(Store):
     # One call
 
     def _enter(self) -> asyncio.AbstractEventLoop:
-        loop = open_loop(self.address, self._opened, self._loop)
+        loop = open_loop(self.address, self.is_open, self._loop)
         self._calls.enter()
         return loop
 

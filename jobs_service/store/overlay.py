@@ -262,17 +262,7 @@ class BufferedTransaction(CheckedTransaction):
         read_only: whether writes are refused.
     """
 
-    __slots__ = (
-        "_base",
-        "_cleared",
-        "_reads",
-        "_stamped",
-        "_written",
-        "_written_keys",
-        "log",
-        "stamp",
-        "watches",
-    )
+    __slots__ = ("_base", "_cleared", "_reads", "_stamped", "_written", "_written_keys", "log", "stamp", "watches")
 
     base_errors: ClassVar[tuple[type[Exception], ...]] = ()
     """Exceptions of the base state's reads that `base_failure` translates."""
@@ -617,12 +607,7 @@ class EmbeddedTransaction(BufferedTransaction):
     __slots__ = ("_claim", "_claimed", "_state", "is_urgent", "keys", "values")
 
     def __init__(
-        self,
-        base: EngineState,
-        limits: Limits,
-        *,
-        read_only: bool = False,
-        claim: Callable[[int], None] | None = None,
+        self, base: EngineState, limits: Limits, *, read_only: bool = False, claim: Callable[[int], None] | None = None
     ) -> None:
         super().__init__(base, limits, read_only=read_only)
         self.values: Sequence[tuple[bytes, bytes, bytes]] = ()

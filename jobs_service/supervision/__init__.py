@@ -3,15 +3,7 @@
 It knows nothing of jobs, and needs only asyncio.
 """
 
-from jobs_service.supervision.process import (
-    Actor,
-    ActorStopped,
-    Down,
-    Killed,
-    Node,
-    SupervisedProcess,
-    UnknownMessage,
-)
+from jobs_service.supervision.process import Actor, ActorStopped, Down, Killed, Node, SupervisedProcess, UnknownMessage
 from jobs_service.supervision.supervisor import (
     ChildSpec,
     DynamicSupervisor,

@@ -55,10 +55,7 @@ class Child:
         """Return the child and everything below it as plain data."""
         node = Node(self.spec.name, "actor", "starting") if self.process is None else self.process.tree()
         return replace(
-            node,
-            name=self.spec.name,
-            restarts=self.restarts,
-            state="restarting" if self.restarting else node.state,
+            node, name=self.spec.name, restarts=self.restarts, state="restarting" if self.restarting else node.state
         )
 
 

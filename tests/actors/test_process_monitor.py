@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from jobs_service.actors.activity_monitor import ProcessMonitor
 from jobs_service.actors.context import Context
-from jobs_service.actors.dead_processes import ProcessMonitor
 from jobs_service.errors import StoreError, TransactionTooLarge, TransactionTooOld
 from jobs_service.layer import creation, queue
 from jobs_service.layer.creation import Spec

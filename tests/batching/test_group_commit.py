@@ -9,7 +9,7 @@ import pytest
 
 from jobs_service import StoreDamaged
 from jobs_service.batching import Call
-from jobs_service.layer import removal, running_jobs
+from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.keyspace import Place
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.memory import Faults, MemoryTransaction
@@ -83,7 +83,7 @@ async def test_of_one_callers_operations_only_those_fail_that_are_too_much_by_th
         counted(context).faults = DamagedPages({place[0].data + place[2] for place in refused})
         met: asyncio.Future[Sequence[Exception | None]] = asyncio.get_running_loop().create_future()
         places = [group.place(f"{number:02}") for number in range(20)]
-        group.commit.operate_all([(removal.remove, place, (False,)) for place in places], met.set_result, size=0)
+        group.commit.operate_all([(creation.remove, place, (False,)) for place in places], met.set_result, size=0)
         failed = [number for number, error in enumerate(await met) if isinstance(error, StoreDamaged)]
         assert failed == [0, 7, 19]
         assert await group.stored() == 3

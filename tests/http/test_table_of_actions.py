@@ -16,7 +16,7 @@ from jobs_service.cli import main
 from jobs_service.layer.keyspace import Keyspace, pack_id
 from jobs_service.model.job import status_of
 from jobs_service.service import bulk_actions
-from jobs_service.service.actions import ACTIONS
+from jobs_service.service.bulk_actions import ACTIONS
 from jobs_service.service.selection import Filter
 from jobs_service.store import Transaction
 from tests.docs.pages import read, rows

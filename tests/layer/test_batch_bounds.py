@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from jobs_service.errors import StoreError, StoreUnavailable, TransactionTooLarge, TransactionTooOld
-from jobs_service.layer import removal
+from jobs_service.layer import creation
 from jobs_service.layer.batch_bounds import SHARE, Batch, Pace, rewritten_bytes
 from jobs_service.layer.unit_of_work import UnitOfWork
 from tests.layer.support import layer
@@ -133,7 +133,7 @@ async def test_a_unit_that_has_read_more_than_it_could_write_is_full() -> None:
             for done, id in enumerate(ids):
                 if unit.is_full:
                     return done
-                await removal.remove(unit, found.place(id), True)
+                await creation.remove(unit, found.place(id), True)
             return len(ids)
 
         assert await found.transact(remove) == 112

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from jobs_service.errors import TransactionConflict
-from jobs_service.layer import awake_types, changes, removal
+from jobs_service.layer import awake_types, changes, creation
 from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from tests.layer.moves import accept, lose_all, running
@@ -42,7 +42,7 @@ async def test_who_changes_jobs_conflicts_with_who_begins_to_follow_their_type(c
         async def remove(unit: UnitOfWork) -> None:
             await unit.prefetch(places)
             for place in places:
-                await removal.remove(unit, place, False)
+                await creation.remove(unit, place, False)
 
         async with overtaken(found, remove):
             await found.transact(lambda unit: changes.follow(unit.transaction, found.keys))
@@ -66,7 +66,7 @@ async def test_who_schedules_a_job_of_a_type_that_is_awake_conflicts_with_who_ta
             return await awake_types.not_awake(unit.transaction, found.keyspace, [found.keys.packed])
 
         await found.add("gone", run_at=EPOCH + 100)
-        await found.transact(lambda unit: removal.remove(unit, found.place("gone"), False))
+        await found.transact(lambda unit: creation.remove(unit, found.place("gone"), False))
         assert await found.transact(not_awake) == []
 
         async with overtaken(found, lambda unit: add(unit, found.place("a"), run_at=EPOCH + 100)):

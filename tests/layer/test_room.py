@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobTooLarge, Outcome, run_data
-from jobs_service.layer import creation, queue, removal, running_jobs
+from jobs_service.layer import creation, queue, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.record import Entry
@@ -80,7 +80,7 @@ async def live(found: Layer, id: str) -> None:
     await found.transact(lambda unit: running_jobs.resubmit(unit, place, lock, again))
     await found.transact(lambda unit: running_jobs.finish(unit, place, lock, None, Outcome.SUCCEEDED))
     _, lock = await accepted(found)
-    await found.transact(lambda unit: removal.remove(unit, place, False))
+    await found.transact(lambda unit: creation.remove(unit, place, False))
     entry = await found.transact(lambda unit: running_jobs.finish(unit, place, lock, None, Outcome.SUCCEEDED))
     assert entry.record is not None
     assert entry.record.outcome is Outcome.CANCELED

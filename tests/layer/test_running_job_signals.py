@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs_service import Outcome
-from jobs_service.layer import queue, removal, running_jobs
+from jobs_service.layer import creation, queue, running_jobs
 from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.running_jobs import LockStatus
 from tests.layer.moves import accept, lose_all, running
@@ -28,8 +28,8 @@ async def test_one_beat_renews_what_is_held_and_tells_what_is_not() -> None:
         wanted = AcceptTerms(3, None, None, 1, 100)
         entries, _ = await found.transact(lambda unit: queue.accept(unit, found.keys, wanted))
         held = [(found.place(entry.id), entry.record.lock) for entry in entries if entry.record and entry.record.lock]
-        await found.transact(lambda unit: removal.remove(unit, found.place("b"), False))
-        await found.transact(lambda unit: removal.remove(unit, found.place("c"), True))
+        await found.transact(lambda unit: creation.remove(unit, found.place("b"), False))
+        await found.transact(lambda unit: creation.remove(unit, found.place("c"), True))
         [stamp] = [value for key, value in await found.pairs() if key == found.keys.watch_activity]
         told = await found.transact(lambda unit: running_jobs.beat(unit, [*held, (found.place("nobody"), b"x" * 16)]))
         assert told == [LockStatus.HELD, LockStatus.CANCELED, LockStatus.TAKEN, LockStatus.TAKEN]
@@ -50,18 +50,18 @@ async def test_those_who_run_jobs_are_told_exactly_when_one_is_taken_away() -> N
         await found.transact(lambda unit: running_jobs.update(unit, place, lock, None, b'[1,2,"",null]'))
         await found.transact(lambda unit: running_jobs.beat(unit, [(place, lock)]))
         assert await counter(found) == 0
-        await found.transact(lambda unit: removal.remove(unit, found.place("a"), False))
+        await found.transact(lambda unit: creation.remove(unit, found.place("a"), False))
         assert await counter(found) == 1
-        await found.transact(lambda unit: removal.remove(unit, found.place("a"), False))  # it is canceled already
+        await found.transact(lambda unit: creation.remove(unit, found.place("a"), False))  # it is canceled already
         assert await counter(found) == 1
-        await found.transact(lambda unit: removal.remove(unit, found.place("a"), True))
+        await found.transact(lambda unit: creation.remove(unit, found.place("a"), True))
         assert await counter(found) == 2
         await running(found)
         await lose_all(found)
         assert await counter(found) == 3
         lock = await accept(found)
         await found.transact(lambda unit: running_jobs.finish(unit, found.place("a"), lock, None, Outcome.SUCCEEDED))
-        await found.transact(lambda unit: removal.remove(unit, found.place("a"), False))
+        await found.transact(lambda unit: creation.remove(unit, found.place("a"), False))
         await found.add("a")
-        await found.transact(lambda unit: removal.remove(unit, found.place("a"), True))
+        await found.transact(lambda unit: creation.remove(unit, found.place("a"), True))
         assert await counter(found) == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs_service import JobTooLarge, run_data
-from jobs_service.layer import creation, queue, removal, running_jobs
+from jobs_service.layer import creation, queue, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.queue import AcceptTerms
@@ -29,7 +29,7 @@ async def test_the_longest_job_that_is_taken_can_do_everything() -> None:
         await found.add(id, "x" * (biggest - 2), priority=priority)
         lock = lock_of(await found.transact(lambda unit: accept(unit, found)))
         await found.transact(lambda unit: creation.resubmit(unit, place, Spec(UNSET, UNSET, EPOCH + 5)))
-        await found.transact(lambda unit: removal.remove(unit, place, False))
+        await found.transact(lambda unit: creation.remove(unit, place, False))
         await found.assert_sound()
         await found.transact(lambda unit: running_jobs.release(unit, place, lock))
         await found.assert_sound()

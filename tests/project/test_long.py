@@ -15,6 +15,7 @@ PARTS = [
     "soak",
     "runner-soak",
     "worker-storm",
+    "threads",
     "kills",
     "outbox",
     "cases",

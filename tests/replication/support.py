@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from jobs_service.replication.checkpoints import ReplicationTally
 from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.endpoint import parse_endpoint
 from jobs_service.replication.http import HttpSettings
 from jobs_service.replication.job import Replicator
 from jobs_service.replication.options import ReplicationOptions, replication_id
-from jobs_service.replication.tally import ReplicationTally
 from tests.replication.server import Server
 from tests.replication.server.databases import StoredDatabase
 

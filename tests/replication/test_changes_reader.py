@@ -10,12 +10,12 @@ import pytest
 
 from jobs_service.replication import changes
 from jobs_service.replication.changes import ChangeQueue, ChangesReader, ThroughSequence
+from jobs_service.replication.checkpoints import ReplicationTally
 from jobs_service.replication.contract import ReplicationError
 from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.endpoint import parse_endpoint
 from jobs_service.replication.http import HttpSettings
 from jobs_service.replication.options import ReplicationOptions
-from jobs_service.replication.tally import ReplicationTally
 from tests.replication.server import Fault, Server
 from tests.replication.support import LIMIT, asked, write_branch
 

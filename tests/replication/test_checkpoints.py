@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication.checkpoints import LOWEST_SEQ, common_ancestor
-from jobs_service.replication.tally import Statistics
+from jobs_service.replication.checkpoints import LOWEST_SEQ, Statistics, common_ancestor
 
 
 def session(id: str, seq: Any, **fields: Any) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from jobs_service.replication.checkpoints import ReplicationTally
 from jobs_service.replication.contract import Document, ReplicationError, RevisionRefusal
 from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.endpoint import parse_endpoint
 from jobs_service.replication.http import HttpSettings
 from jobs_service.replication.pipeline import DocumentWriter, is_for_good
-from jobs_service.replication.tally import ReplicationTally
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import rev
 

@@ -1,6 +1,6 @@
 """The counters of a replication."""
 
-from jobs_service.replication.tally import Statistics
+from jobs_service.replication.checkpoints import Statistics
 
 
 def test_of_a_job_and_its_checkpoint_the_larger_counts() -> None:

@@ -2,8 +2,8 @@
 
 import json
 
+from jobs_service.replication.checkpoints import MOST_SKIPPED, ReplicationTally
 from jobs_service.replication.contract import RevisionRefusal
-from jobs_service.replication.tally import MOST_SKIPPED, ReplicationTally
 
 
 def test_the_list_never_outgrows_a_record() -> None:

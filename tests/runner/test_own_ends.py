@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from jobs_service import Job, RunningJob, WorkerConflict
 from jobs_service.model import JobState
-from jobs_service.service.running_job_calls import RunningJobCalls
+from jobs_service.service.local_access import RunningJobCalls
 from tests.runner.support import TYPE, add, ended, lose, opened, running, warned
 from tests.virtual_time import in_virtual_time
 

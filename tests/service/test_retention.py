@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, JobState, JobTransaction, Outcome, Settings
-from jobs_service.layer import removal
+from jobs_service.layer import creation
 from jobs_service.testing.world import Process
 from tests.checker import assert_sound
 from tests.service.support import (
@@ -43,7 +43,7 @@ async def prune(jobs: JobsService, later: float, type: str = T1) -> int:
     """Remove what has expired so many seconds from now."""
     keys = jobs._context.keyspace.of(type)
     until = jobs._context.sources.wall_time() + later
-    return await jobs._context.transact(lambda unit: removal.remove_expired(unit, keys, until, 100))
+    return await jobs._context.transact(lambda unit: creation.remove_expired(unit, keys, until, 100))
 
 
 async def ended(jobs: JobsService, id: str, outcome: Outcome) -> None:

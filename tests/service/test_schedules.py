@@ -68,6 +68,23 @@ async def test_its_ticks_add_jobs_with_its_arguments_that_handlers_run() -> None
 
 
 @in_virtual_time
+async def test_however_many_tick_at_the_same_time_and_whatever_was_removed_meanwhile() -> None:
+    async with opened() as jobs:
+        await jobs.set_type_timeout(TYPE, 60)
+        names = [f"{number:02}" for number in range(50)]
+        for name in names:
+            made = await jobs.schedules.set(name, TYPE, every=60, overlap=True)
+            await jobs.schedules.set(f"gone {name}", TYPE, every=60)
+        assert made.next is not None
+        await asyncio.sleep(1)
+        for name in names:
+            await jobs.schedules.remove(f"gone {name}")
+        await asyncio.sleep(made.next - jobs.wall_time() + 61)
+        ticks = [made.next, made.next + 60]
+        assert await ids(jobs) == sorted(id for name in names for id in named(name, *ticks))
+
+
+@in_virtual_time
 async def test_it_is_listed_changed_paused_and_removed() -> None:
     async with opened() as jobs:
         await jobs.set_type_timeout(TYPE, 60)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Container, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from jobs_service.layer import creation, far_ahead, queue, removal, running_jobs, type_settings
+from jobs_service.layer import creation, far_ahead, queue, running_jobs, type_settings
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.layer.record import Entry as Touched
@@ -40,7 +40,7 @@ def recording() -> Iterator[None]:
         (creation, "enqueue_many", _enqueue_many),
         (creation, "resubmit", lambda original: _on_one_job("resubmit", original, _of_resubmit)),
         (creation, "enqueue", lambda original: _on_one_job("enqueue", original, _of_enqueue)),
-        (removal, "remove", lambda original: _on_one_job("remove", original, _as_they_are)),
+        (creation, "remove", lambda original: _on_one_job("remove", original, _as_they_are)),
         (running_jobs, "update", lambda original: _on_one_job("update", original, _of_update)),
         (running_jobs, "finish", lambda original: _on_one_job("finish", original, _of_finish)),
         (running_jobs, "resubmit", lambda original: _on_one_job("worker resubmit", original, _of_worker_resubmit)),
@@ -54,7 +54,7 @@ def recording() -> Iterator[None]:
         (queue, "_schedule_again", _put_back),
         (running_jobs, "re_enqueue", _re_enqueue),
         (running_jobs, "take_from", _take_from),
-        (removal, "remove_expired", _remove_expired),
+        (creation, "remove_expired", _remove_expired),
         (type_settings, "pause", lambda original: _on_a_type("pause", original)),
         (type_settings, "resume", lambda original: _on_a_type("resume", original)),
         (type_settings, "set_retention", lambda original: _on_a_type("set retention", original)),

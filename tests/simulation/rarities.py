@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 from jobs_service import Settings, batching
-from jobs_service.actors import activity_monitor, context, dead_processes, notifier, type_server
-from jobs_service.layer import changes, queue, reads, removal, rows, transaction, type_settings
+from jobs_service.actors import activity_monitor, context, notifier, type_server
+from jobs_service.layer import changes, creation, queue, reads, rows, transaction, type_settings
 from jobs_service.runner import heartbeat, run, run_endings, schedule, worker_pool
 from jobs_service.service import presence, queries
 from jobs_service.store import embedded, sqlite, watches
@@ -46,10 +46,10 @@ _PAGES: Final[Sequence[_Constant]] = (
     (notifier, "_CHANGES_PAGE", _FEW_KEYS),
     (batching, "_MOST_OPERATIONS", _FEW_KEYS),
     (batching, "_MOST_JOBS", _FEW_KEYS),
-    (removal, "_LOOKED_AT", _FEW_KEYS),
+    (creation, "_LOOKED_AT", _FEW_KEYS),
     (reads, "LARGEST_CHUNK", _FEW_KEYS),
     (transaction, "COUNT_PAGE", _FEW_KEYS),
-    (dead_processes, "_PAGE", _FEW_KEYS),
+    (activity_monitor, "_PAGE", _FEW_KEYS),
     (type_settings, "_TYPES_PAGE", _FEW_KEYS),
     (type_server, "_SCANNED_TOGETHER", _FEW_KEYS),
     (type_server, "_SETTLED_TOGETHER", _FEW_KEYS),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import itertools
 import os
 import random
 import signal
@@ -28,6 +29,8 @@ from tests.left_open import Open
 from tests.store.lmdb.lmdb_process import ROOT
 
 THREADS = 200
+SECONDS = float(os.environ.get("SYNC_SECONDS", "0"))
+"""How long the threads go on with new jobs, after three each."""
 
 
 class Killed(BaseException):
@@ -59,9 +62,12 @@ def test_threads_add_look_and_wait_while_callers_are_killed_and_the_process_fork
 
         running = threading.Thread(target=jobs.run, daemon=True)
         running.start()
+        end = time.monotonic() + SECONDS
 
         def call(number: int) -> None:
-            for turn in range(3):
+            for turn in itertools.count():
+                if turn >= 3 and time.monotonic() >= end:
+                    return
                 id = f"{number}-{turn}"
                 try:
                     jobs.enqueue(work, number, id=id)
@@ -72,29 +78,30 @@ def test_threads_add_look_and_wait_while_callers_are_killed_and_the_process_fork
                     return
 
         threads = started(call)
-        for thread in random.Random(7).sample(threads, 20):
-            kill(thread)
         children = []
-        for child in range(2):
-            if (pid := os.fork()) == 0:
-                _in_child(jobs, child)
-            children.append(pid)
+        for count, thread in enumerate(random.Random(7).sample(threads[1:], 20)):
+            kill(thread)
+            threads[0].join(SECONDS / 20)
+            if count % 10 == 5:
+                if (pid := os.fork()) == 0:
+                    _in_child(jobs, f"child-{count}")
+                children.append(pid)
         assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0, 0]
         for thread in threads:
             thread.join()
         assert len(answered) >= 3 * (THREADS - 20)
-        for id in (*answered, "child-0", "child-1"):
+        for id in (*answered, "child-5", "child-15"):
             assert jobs.wait("work", id, "finished", timeout=60)
     running.join()
     assert not Open.now().since(before)
 
 
-def _in_child(jobs: JobsService, child: int) -> None:
+def _in_child(jobs: JobsService, id: str) -> None:
     """Use the service in a forked child, and end it."""
     status = 1
     try:
         assert threading.active_count() == 1
-        job = jobs.enqueue("work", child, id=f"child-{child}")
+        job = jobs.enqueue("work", 1, id=id)
         jobs.result("work", job.id, timeout=60)  # its parent runs it
         jobs.close()
         assert threading.active_count() == 1

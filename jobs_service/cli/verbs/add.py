@@ -43,8 +43,7 @@ LONGEST_LINE: Final = 1_000_000
 IfExists: TypeAlias = Literal["error", "resubmit"]
 
 ResubmitOption = Annotated[
-    bool,
-    typer.Option("--resubmit", help="If the job exists: replace it while it waits, run it again once it has run."),
+    bool, typer.Option("--resubmit", help="If the job exists: replace it while it waits, run it again once it has run.")
 ]
 
 OptionalId = Annotated[

@@ -84,7 +84,7 @@ def _change(
     yes: bool,
 ) -> None:
     """Do an action with one job, or with all that match a filter."""
-    from jobs_service.service.actions import ACTIONS
+    from jobs_service.service.bulk_actions import ACTIONS
 
     if id is None:
         if not wanted and not every:
@@ -100,18 +100,18 @@ def _change(
 
 
 async def _retry(jobs: JobsService, type: JobType, id: JobId) -> tuple[dict[str, Any], str]:
-    from jobs_service.service import actions
+    from jobs_service.service import bulk_actions
 
-    retried = await actions.retry(jobs, type, id)
+    retried = await bulk_actions.retry(jobs, type, id)
     job = await output.without_in_changed(jobs, retried or await jobs.get(type, id))
     became = output.status_sentence(job) if retried else f"{output.status_text(job)}, and stays so"
     return job.to_dict(), f"{output.name(type, id)}: {became}"
 
 
 async def _cancel(jobs: JobsService, type: JobType, id: JobId) -> tuple[dict[str, Any], str]:
-    from jobs_service.service import actions
+    from jobs_service.service import bulk_actions
 
-    removal = await actions.cancel(jobs, type, id)
+    removal = await bulk_actions.cancel(jobs, type, id)
     return _removal(type, id, "unchanged" if removal is None else removal.value)
 
 
@@ -183,15 +183,7 @@ def remove(
 # All that match
 
 
-def _change_all(
-    context: typer.Context,
-    action: str,
-    type: Any,
-    wanted: Filter,
-    *,
-    dry_run: bool,
-    yes: bool,
-) -> None:
+def _change_all(context: typer.Context, action: str, type: Any, wanted: Filter, *, dry_run: bool, yes: bool) -> None:
     """Count the jobs, ask, and have a bulk action change them while its progress is shown."""
     asked, number = program.run(context, lambda jobs: _counted(jobs, action, type, wanted))
     what = f"{output.many(number, 'job')} of type {shown(type)}"
@@ -277,12 +269,12 @@ def run(context: typer.Context, type: TypeArgument, id: IdArgument, yes: YesOpti
     is_bulk = parse_type(type) == TYPE
 
     async def body(jobs: JobsService, type: JobType, id: JobId) -> Job | JobEvent:
-        from jobs_service.service import actions
+        from jobs_service.service import bulk_actions
 
         if is_bulk:
             jobs.bulk_actions.start()
             return await _ended(jobs, id)
-        if not await actions.run_now(jobs, type, id, None):
+        if not await bulk_actions.run_now(jobs, type, id, None):
             job = await jobs.get(type, id)
             raise program.AnswerIsNo(f"{output.name(type, id)} does not wait: it is {output.status_text(job)}")
         return await output.without_in_changed(jobs, await jobs.get(type, id))

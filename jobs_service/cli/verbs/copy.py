@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from jobs_service.settings import Settings
     from jobs_service.sources import Sources
     from jobs_service.store import Store
-from pathlib import Path
 
 FromArgument = Annotated[
     str, typer.Argument(metavar="FROM", help="The store that has the jobs: lmdb:PATH, sqlite:PATH.")

@@ -8,13 +8,7 @@ import typer
 
 from jobs_service.cli import output, parsing, program
 from jobs_service.cli.output import Column
-from jobs_service.cli.parsing import (
-    DURATION_HELP,
-    TypeArgument,
-    parse_type,
-    verb,
-    with_options,
-)
+from jobs_service.cli.parsing import DURATION_HELP, TypeArgument, parse_type, verb, with_options
 from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:

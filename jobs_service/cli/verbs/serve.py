@@ -17,12 +17,11 @@ from jobs_service.names import PREFIX, shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
-    from jobs_service.cli.worker import Parent
+    from jobs_service.cli.daemon import Parent
     from jobs_service.outbox.relays import Relay
 
 ApplicationArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours; its store and settings are used."),
+    str | None, typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours; its store and settings are used.")
 ]
 LevelOption = Annotated[Level, typer.Option("--log-level", help="Log nothing less severe.")]
 
@@ -71,8 +70,7 @@ ReloadOption = Annotated[
 
 
 HttpOption = Annotated[
-    str | None,
-    typer.Option("--http", metavar="HOST:PORT", help="Answer over HTTP there; needs the extra `http`."),
+    str | None, typer.Option("--http", metavar="HOST:PORT", help="Answer over HTTP there; needs the extra `http`.")
 ]
 ReadOnlyOption = Annotated[bool, typer.Option("--read-only", help="Over HTTP: change nothing.")]
 AllowHostOption = Annotated[
@@ -80,8 +78,7 @@ AllowHostOption = Annotated[
     typer.Option("--allow-host", metavar="NAME", help="A host name that requests may name; several times for several."),
 ]
 ProxyOption = Annotated[
-    list[str] | None,
-    typer.Option("--proxy", metavar="ADDRESS", help="A proxy whose forwarded headers are believed."),
+    list[str] | None, typer.Option("--proxy", metavar="ADDRESS", help="A proxy whose forwarded headers are believed.")
 ]
 PrefixOption = Annotated[
     str, typer.Option("--http-prefix", metavar="PATH", help="What all paths begin with behind a proxy, as /jobs.")
@@ -205,7 +202,7 @@ def work(given: Mapping[str, Any], parent: Parent | None = None) -> int:
     setup = partial(configure, level, sys.stderr.isatty() if people is None else people)
     relays = _relays(service, given.get("outbox"))
     types, max_jobs = _handled(service, given.get("types")), given.get("max_jobs")
-    return daemon.serve(service, types, max_jobs, address, relays, parent, setup)
+    return daemon.serve(daemon.Daemon(service, types, max_jobs, address, relays, parent, setup))
 
 
 def _relays(service: JobsService, urls: list[str] | None) -> list[Relay]:

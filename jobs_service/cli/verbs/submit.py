@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs_service.cli import output, parsing, program
-from jobs_service.cli.parsing import (
-    DURATION_HELP,
-    AtOption,
-    InOption,
-    PriorityOption,
-    parse_id,
-    parse_priority,
-)
+from jobs_service.cli.parsing import DURATION_HELP, AtOption, InOption, PriorityOption, parse_id, parse_priority
 from jobs_service.names import shown
 from jobs_service.sources import Sources
 

@@ -10,13 +10,7 @@ import typer
 from jobs_service import names
 from jobs_service.cli import output, parsing, program
 from jobs_service.cli.output import Column
-from jobs_service.cli.parsing import (
-    DURATION_HELP,
-    TypeArgument,
-    parse_type,
-    verb,
-    with_options,
-)
+from jobs_service.cli.parsing import DURATION_HELP, TypeArgument, parse_type, verb, with_options
 from jobs_service.cli.program import change_type, require_type
 from jobs_service.cli.verbs.stats import COUNTS, NO_TYPES, PAUSED, TYPE
 from jobs_service.names import printable, shown
@@ -35,8 +29,7 @@ KeepFailedOption = Annotated[
 ]
 
 PathsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="PATH", help="Such as card.number, **.token, error:message."),
+    list[str] | None, typer.Argument(metavar="PATH", help="Such as card.number, **.token, error:message.")
 ]
 NoneOption = Annotated[bool, typer.Option("--none", help="Nothing is secret any more.")]
 

@@ -59,14 +59,7 @@ from jobs_service.store.fdb.diagnosis import (
     read_cluster_file,
     why_silent,
 )
-from jobs_service.store.fdb.directory import (
-    DIRECTORY,
-    METADATA_VERSION,
-    Location,
-    address_of,
-    is_still_there,
-    look_up,
-)
+from jobs_service.store.fdb.directory import DIRECTORY, METADATA_VERSION, Location, address_of, is_still_there, look_up
 from jobs_service.store.fdb.sweeper import MarkSweeper
 from jobs_service.store.fdb.transaction import FdbTransaction, Until
 from jobs_service.store.fdb.watches import SLACK, FdbWatches
@@ -117,7 +110,6 @@ class FdbStore(Store):
         self._settings = settings
         self._sources = sources
         self._counters = ClusterCounters()
-        self._opened = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._database: Any = None
         self._cluster: ClusterFile | None = None
@@ -147,12 +139,8 @@ class FdbStore(Store):
 
     # Opening and closing
 
-    @property
-    def is_open(self) -> bool:
-        return self._opened
-
     async def open(self) -> None:
-        if self._opened:
+        if self.is_open:
             raise StoreError(f"store {self.address} is open already")
         Network.check_process()
         self._loop = loop = asyncio.get_running_loop()
@@ -180,7 +168,7 @@ class FdbStore(Store):
         self._promised_prefix = None
         self._location = None
         self._marks = None
-        self._opened = True
+        self.is_open = True
         self._sweeper = MarkSweeper(self, self._sources)
         self._sweeper.start()
 
@@ -199,10 +187,10 @@ class FdbStore(Store):
         return network
 
     async def close(self) -> None:
-        if not self._opened:
+        if not self.is_open:
             return
         log.debug("store_closed", store=self.address, **self.metrics())
-        self._opened = False
+        self.is_open = False
         if not self._is_own_process():
             return
         ending = own_task(self._end())
@@ -230,9 +218,9 @@ class FdbStore(Store):
         return True
 
     def _usable(self) -> asyncio.AbstractEventLoop:
-        if self._opened:
+        if self.is_open:
             self._network.check()
-        return open_loop(self.address, self._opened, self._loop)
+        return open_loop(self.address, self.is_open, self._loop)
 
     def _run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work without a waiting caller; closing the store waits for it."""
@@ -257,7 +245,7 @@ class FdbStore(Store):
 
     def metrics(self) -> dict[str, int]:
         counts = self._counters.as_dict()
-        if self._opened:
+        if self.is_open:
             counts |= {
                 "watches": self._watches.number,
                 "watches_polled": self._watches.polled,
@@ -289,7 +277,7 @@ class FdbStore(Store):
 
     def transact_in_thread(self, function: TransactionFunction[T], answered: Callable[[T], object]) -> None:
         loop = self._loop
-        if not self._opened or loop is None:
+        if not self.is_open or loop is None:
             raise not_open(self.address)
         self._network.check()
         native = self._database.create_transaction()
@@ -312,7 +300,7 @@ class FdbStore(Store):
         return await self._call(self._repeat(function, attempts, read_only=True), attempts)
 
     def adopt(self, transaction: object) -> Transaction:
-        if not self._opened:
+        if not self.is_open:
             raise not_open(self.address)
         self._network.check()
         if not isinstance(transaction, fdb.impl.Transaction):
@@ -726,7 +714,7 @@ class FdbStore(Store):
 
     def _explain_later(self) -> None:
         """Find the reason of the silence in the background: the error of the next failing call names it."""
-        if self._location is not None and self._cluster is not None and not self._explaining and self._opened:
+        if self._location is not None and self._cluster is not None and not self._explaining and self.is_open:
             self._explaining = True
             self._run_in_background(self._explain(self._cluster))
 

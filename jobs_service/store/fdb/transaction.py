@@ -273,13 +273,7 @@ class FdbTransaction(CheckedTransaction):
     )
 
     def __init__(
-        self,
-        transaction: Any,
-        limits: Limits,
-        *,
-        read_only: bool = False,
-        blocking: bool = False,
-        version: Any = None,
+        self, transaction: Any, limits: Limits, *, read_only: bool = False, blocking: bool = False, version: Any = None
     ) -> None:
         super().__init__(limits, read_only=read_only)
         self.native = transaction

@@ -233,10 +233,7 @@ class MemoryMap:
     """
 
     def __init__(
-        self,
-        environment: SharedEnvironment,
-        grown: Callable[[int], object],
-        failed: Callable[[lmdb.Error], Exception],
+        self, environment: SharedEnvironment, grown: Callable[[int], object], failed: Callable[[lmdb.Error], Exception]
     ) -> None:
         self._environment = environment
         self._uses = environment.uses

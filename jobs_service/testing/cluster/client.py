@@ -128,17 +128,12 @@ class SimulatedStore(Store):
         self._settings = settings
         self._sources = sources
         self.handle = Handle()
-        self._opened = False
         self._calls = Calls()
         self._marks = Marks(_MARKS, sources.token)
         self._behind: set[asyncio.Task[None]] = set()
 
-    @property
-    def is_open(self) -> bool:
-        return self._opened
-
     async def open(self) -> None:
-        if self._opened:
+        if self.is_open:
             raise StoreError(f"store {self.address} is open already")
         self._calls = Calls()
         self.handle = Handle()
@@ -149,12 +144,12 @@ class SimulatedStore(Store):
             options = self.cluster.shared_handle(self.process)
             options.time_limit, options.sees_own_writes = _SHORT_LIMIT, False
         self.cluster.connections.append(self)
-        self._opened = True
+        self.is_open = True
 
     async def close(self) -> None:
-        if not self._opened:
+        if not self.is_open:
             return
-        self._opened = False
+        self.is_open = False
         self.cluster.connections.remove(self)
         # Leave no commit under way, not even from a canceled caller.
         canceled = await wait_until(lambda: not self._calls.number, self._calls.ended)
@@ -178,7 +173,7 @@ class SimulatedStore(Store):
     async def _call(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for a transaction within its time limit."""
         try:
-            open_loop(self.address, self._opened, self.cluster.loop)
+            open_loop(self.address, self.is_open, self.cluster.loop)
         except StoreError:
             work.close()
             raise

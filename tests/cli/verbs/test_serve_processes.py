@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from tests.cli.support import HANG, environment, event_named, is_alive, process,
 from tests.system.worker_storm import storm
 
 APPLICATION = """
-import logging, os, sys, time
+import asyncio, logging, os, sys, time
 from jobs_service import JobsService
 
 jobs = JobsService("lmdb:store")
@@ -40,6 +41,15 @@ async def says():
 @jobs.handler("blocks", grace=0.1)
 async def blocks():
     time.sleep(1000)
+
+leaked = []
+
+@jobs.handler("leaks", slots=1)
+async def leaks():
+    leaked.append(b"x" * 200_000_000)
+    while not os.path.exists("leave"):
+        await asyncio.sleep(0.01)
+    return os.getpid()
 
 @jobs.handler("isolated", isolated=True)
 def isolated():
@@ -159,6 +169,22 @@ def test_a_worker_is_replaced_after_so_many_jobs(application: str, tmp_path: Pat
         assert result_of(tmp_path, "pid", "b") != first
 
 
+def test_a_worker_with_so_much_memory_is_replaced_at_once_and_ends_with_its_last_job(
+    application: str, tmp_path: Path
+) -> None:
+    with serving(application, "--processes", "1", "--max-memory-per-process", "200M", cwd=tmp_path) as daemon:
+        first = result_of(tmp_path, "pid", "a")
+        in_store(tmp_path, lambda jobs: jobs.add("leaks", "a"))
+        replaced = event_named(daemon, "worker_replaced")
+        assert replaced["process"] == first
+        assert re.fullmatch(r"it has 2\d{8} bytes of memory", replaced["why"])
+        assert result_of(tmp_path, "pid", "b") != first
+        assert is_alive(first)
+        (tmp_path / "leave").touch()
+        assert in_store(tmp_path, lambda jobs: jobs.result("leaks", "a", timeout=HANG)) == first
+        gone(first)
+
+
 def test_reload_takes_changed_files_and_waits_out_those_that_cannot_be_compiled(tmp_path: Path) -> None:
     file = tmp_path / "app.py"
     code = "from jobs_service import JobsService\njobs = JobsService('lmdb:store')\n"
@@ -197,7 +223,10 @@ def test_wrong_options_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("app:jobs", "--types", "others"), "type others has no handler; there are: pid, says, blocks, isolated"),
+        (
+            ("app:jobs", "--types", "others"),
+            "type others has no handler; there are: pid, says, blocks, leaks, isolated",
+        ),
         (("--store", "memory:"), "memory: is of one process; use lmdb:, sqlite: or fdb:"),
     ],
 )

@@ -27,7 +27,7 @@ from jobs_service import (
 )
 from jobs_service.batching import _ALONE
 from jobs_service.errors import InvalidJob, RecordDamaged, StoreUnavailable
-from jobs_service.layer import removal
+from jobs_service.layer import creation
 from jobs_service.layer.keyspace import pack_id
 from jobs_service.store.base import Limits, Transaction
 from tests.simulation.drills.drill import LONG, Drill, all_ended
@@ -286,12 +286,12 @@ class _Asking:
         before = ground.store.metrics()["transactions"]
         answers: list[Sequence[Exception | None]] = []
         place = self._jobs._access.place
-        calls = [(removal.remove, place(kind, id), (False,)) for id in ids]
+        calls = [(creation.remove, place(kind, id), (False,)) for id in ids]
         self._jobs._operations.operate_all(calls, answers.append, size=100)
         if how == "late":
             await asyncio.sleep(ground.settings.transaction_timeout + 0.1)
             ground.doors.open()
-        other = asyncio.ensure_future(self._jobs._operations.operate(removal.remove, place(kind, "nobody"), False))
+        other = asyncio.ensure_future(self._jobs._operations.operate(creation.remove, place(kind, "nobody"), False))
         await all_ended([other], ground.drill.moment)
         for _ in range(3):
             await asyncio.sleep(0.01)
@@ -322,7 +322,7 @@ class _Asking:
             ground.refuse_next(1, conflict)
         ground.doors.shut = "begin" if moment in ("at once", "conflict") else moment
         place = self._jobs._access.place
-        asked = {id: self._jobs._operations.operate(removal.remove, place(kind, id), False) for id in ids}
+        asked = {id: self._jobs._operations.operate(creation.remove, place(kind, id), False) for id in ids}
         gone = {*random.sample(ids, random.choice([1, len(ids) - 1, len(ids)]))}
         if moment != "at once":
             await asyncio.sleep(0.01)
