@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from django.db import connections
+from django.db import connections, transaction
 
 from jobs_service import Discard, outbox
 from tests.django.support import FRAMEWORK
@@ -92,7 +92,7 @@ def until_stopped(context: Any) -> None:
 
 @task(takes_context=True)
 def once(context: Any, number: int) -> None:
-    with connections["own"].cursor() as cursor:
+    with transaction.atomic(using="own"), connections["own"].cursor() as cursor:
         if outbox.once(connections["own"], context.job):
             cursor.execute("insert into effects (number) values (%s)", [number])
     USED.append(connections["own"])

@@ -159,7 +159,7 @@ async def test_jobs_are_listed_by_page_and_by_line(two: Two) -> None:
 @pytest.mark.parametrize(
     ("form", "detail"),
     [
-        ({"idd": "a"}, "idd: unknown; allowed are id, data, priority, "),
+        ({"idd": "a"}, "idd: unknown; allowed are data, priority, run_at, id, "),
         (
             {"run_at": "tomorrow"},
             "run_at: no time: allowed are texts as 2026-11-22T22:00:00Z and seconds since the epoch",
