@@ -292,7 +292,7 @@ ENDS = {
     "multiprocessing": (
         "from multiprocessing import get_context\n"
         "child = get_context('fork').Process(target=jobs.add, args=('work', 'b'))\n"
-        "child.start(); child.join(); assert jobs.get('work', 'b') and not child.exitcode",
+        "child.start(); child.join(); assert not child.exitcode, child.exitcode; jobs.get('work', 'b')",
         0,
         "",
     ),
