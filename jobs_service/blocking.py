@@ -281,7 +281,6 @@ class _Operation:
         "error",
         "flight",
         "has_ended",
-        "is_under_way",
         "one_after_the_other",
         "operation",
         "result",

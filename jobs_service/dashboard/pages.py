@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from jobs_service.dashboard import actions, bulk_pages, small_pages
@@ -140,7 +140,8 @@ class Dashboard:
                     raise Refusal("read-only", "this server changes nothing: it was started with --read-only")
                 if not self._state.options.read_only:
                     self._bulk.start()  # if they were not started with the server
-                answer = await (self._open.page(visit, handle) if "x-live" in request.headers else handle(visit))
+                is_again = method == "GET" and "x-live" in request.headers
+                answer = await (self._open.page(visit, handle) if is_again else handle(visit))
                 if method == "POST":
                     self._shared.forget()
                     self._open.forget()
@@ -198,7 +199,9 @@ class OpenPages:
             made = self._made.get(key)
             if made is None or made[0] < asked - LEAST:
                 self._made = {key: each for key, each in self._made.items() if each[0] > began - LEAST}
-                made = self._made[key] = began, await handle(visit)
+                made = began, await handle(visit)
+                if isinstance(made[1], HTMLResponse):  # a stream can be sent once only
+                    self._made[key] = made
             self._cost += (time.monotonic() - began - self._cost) / 10
             return made[1]
 

@@ -125,6 +125,24 @@ async def test_open_pages_that_show_the_same_are_made_once_and_anew_after_a_chan
         assert made == 5
 
 
+async def test_what_acts_or_is_no_page_is_never_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "LEAST", 1000)
+    fetch = {"x-live": "1"}
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        await jobs.set_type_timeout("sms", 60)
+        await asyncio.gather(
+            *(
+                client.post("/type/act", data={"type": type, "action": "pause"}, headers=fetch)
+                for type in ("email", "sms")
+            )
+        )
+        assert [await jobs.paused(type) for type in ("email", "sms")] == [True, True]
+        await jobs.add("email", "one")
+        exported = [(await client.get("/export?type=email", headers=fetch)).text for _ in range(2)]
+        assert exported[0].count("one") == exported[1].count("one") == 1
+
+
 def test_the_more_pages_are_open_the_rarer_they_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "LEAST", 1.0)
     monkeypatch.setattr(pages, "_SHARE", 25)
