@@ -25,6 +25,7 @@ IfExists: TypeAlias = Literal["error", "resubmit", "ignore"]
 EnqueueRule: TypeAlias = IfExists | Literal["unique"]
 """Rules of `enqueue` for a job that exists already."""
 IF_EXISTS: tuple[IfExists, ...] = ("error", "resubmit", "ignore")
+_IF_EXISTS: dict[str, IfExists] = {rule: rule for rule in IF_EXISTS}
 """Rules of `add` for a job that exists already."""
 
 Spread: TypeAlias = int | Literal["adaptive"]
@@ -165,10 +166,10 @@ def check_force(force: Any) -> bool:
 
 def check_if_exists(if_exists: Any) -> IfExists:
     """Return the rule for a job that exists already."""
-    for rule in IF_EXISTS:
-        if isinstance(if_exists, str) and rule == if_exists:
-            return rule
-    raise InvalidJob(f"if_exists={shown(if_exists)}: allowed are {', '.join(map(repr, IF_EXISTS))}")
+    rule = _IF_EXISTS.get(if_exists) if isinstance(if_exists, str) else None
+    if rule is None:
+        raise InvalidJob(f"if_exists={shown(if_exists)}: allowed are {', '.join(map(repr, IF_EXISTS))}")
+    return rule
 
 
 def check_spread(spread: Any) -> int:

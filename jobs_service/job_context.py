@@ -60,9 +60,8 @@ context: Final = JobContext()
 """The context of the jobs that are added here: `with context(tenant="acme"):`, and `context.get()`."""
 
 
-def current() -> Mapping[str, str] | None:
-    """Return the caller's context, to be kept with a job; None for none."""
-    return _current.get()
+current: Final = _current.get
+"""Returns the caller's context, to be kept with a job; None for none."""
 
 
 def checked(values: Mapping[Any, Any]) -> Mapping[str, str]:

@@ -50,8 +50,8 @@ def _measure(name: str, arguments: argparse.Namespace) -> Iterator[Figure]:
     yield from asyncio.run(Bench(arguments.store, arguments.scale).measure(name))
 
 
-def _measure_apart(checkout: Path, name: str, arguments: argparse.Namespace) -> list[Figure]:
-    """Measure a checkout of the repository with this very program, in a process of its own."""
+def _measure_apart(checkout: Path, name: str, arguments: argparse.Namespace) -> list[Figure] | str:
+    """Measure a checkout with this very program, in a process of its own; return the figures, or why it has none."""
     command = [sys.executable, __file__, "--json", "--scale", str(arguments.scale), name]
     if arguments.default_gc:
         command.append("--default-gc")
@@ -60,7 +60,7 @@ def _measure_apart(checkout: Path, name: str, arguments: argparse.Namespace) -> 
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
     done = subprocess.run(command, env=environment, cwd=checkout, capture_output=True, text=True)
     if done.returncode:
-        raise SystemExit(f"{checkout} cannot be measured by this program: {done.stderr.strip().splitlines()[-1:]}")
+        return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     return [Figure(**json.loads(line)) for line in done.stdout.splitlines()]
 
 
@@ -70,7 +70,11 @@ def _beside(name: str, arguments: argparse.Namespace) -> Iterator[Figure]:
     sides: list[tuple[Path, list[list[Figure]]]] = [(there, []), (here, [])]
     for pair in range(arguments.pairs):
         for checkout, found in sides[::-1] if pair % 2 else sides:
-            found.append(_measure_apart(checkout, name, arguments))
+            figures = _measure_apart(checkout, name, arguments)
+            if isinstance(figures, str):
+                print(f"{name}: {checkout} cannot be measured: {figures}", file=sys.stderr)
+                return
+            found.append(figures)
     for others, ours in zip(*(zip(*found, strict=True) for _, found in sides), strict=True):
         ratios = [
             mine.value / other.value if mine.higher else other.value / mine.value

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from sys import modules
 from typing import Any, Final, NamedTuple
 
@@ -80,27 +81,25 @@ class Spec:
         InvalidJob: a value that no job can have.
     """
 
-    __slots__ = ("context", "is_marked", "json", "limits", "priority", "redaction", "run_at", "trace", "unique_for")
+    limits: bytes | None = None
+    """The job's own limits in place of its handler's options, in the form of run data; None keeps the present ones."""
+    redaction: Redaction | None = None
+    """The secret fields of the type's jobs, as the job's handler declares them; None if it declares none."""
+    unique_for = 0.0
+    """Seconds after its end for which a job still counts as the requested one, like an unfinished job."""
 
     def __init__(self, data: Any, priority: Any, run_at: Any) -> None:
-        # The job's own limits in place of its handler's options, in the form of run data; None keeps the present ones.
-        self.limits: bytes | None = None
-        # The secret fields of the type's jobs, as the job's handler declares them; None if it declares none.
-        self.redaction: Redaction | None = None
-        # Seconds after its end for which a job still counts as the requested one, like an unfinished job.
-        self.unique_for = 0.0
         self.trace = tracing.current() if MODULE in modules else None
         self.context = job_context.current()
         self.json = None if data is UNSET else json_data.encode(data) if data is not None else b""
         # Whether the data may contain the replacement of a secret.
-        self.is_marked = self.json is not None and MARK in self.json
+        self.is_marked = MARK in (self.json or b"")
         self.priority = None if priority is UNSET else pack_priority(priority)
         self.run_at = run_at if run_at is None or run_at is UNSET else to_seconds(run_at)
 
     def size(self) -> int:
         """Return the bytes of its data and its context, the latter at most."""
-        size = 0 if self.json is None else len(self.json)
-        return size if self.context is None else size + job_context.MOST_BYTES
+        return len(self.json or b"") + (0 if self.context is None else job_context.MOST_BYTES)
 
     def applied_to(self, record: Record) -> tuple[bytes, bytes, float | None]:
         """Return (json, priority, run_at) of the record with the spec's changes."""
@@ -133,6 +132,8 @@ def new_job_spec(type: JobType, job: Any) -> Spec:
 
 # Operations
 
+_IS_MARKED: Final = attrgetter("is_marked")
+
 
 async def add(unit: UnitOfWork, place: Place, spec: Spec, if_exists: IfExists) -> Entry:
     """Add a job.
@@ -158,9 +159,10 @@ async def add_many(
 ) -> list[Entry]:
     """Add several jobs of one type; the reads go out together. Raises like `add`."""
     await unit.prefetch(jobs)
-    for place, spec in zip(jobs, specs, strict=True):
-        if spec.is_marked:
-            await refuse_mark(unit, place, spec)
+    if any(map(_IS_MARKED, specs)):
+        for place, spec in zip(jobs, specs, strict=True):
+            if spec.is_marked:
+                await refuse_mark(unit, place, spec)
     data = keys.data
     try:
         entries = [unit.entries[data + packed_id] for _, _, packed_id in jobs]

@@ -55,6 +55,8 @@ BEFORE_STAMP: Final = tuple(bytes((VERSION, flags)) for flags in range(256))
 
 NEXT = struct.Struct(">dH")
 SIZE = struct.Struct(">I")
+_AFTER_HEAD: Final = HEAD.size
+_SIZE_BYTES: Final = SIZE.size
 FIXED: Final = HEAD.size + LOCK_BYTES + NEXT.size + SIZE.size
 LARGEST_HEAD: Final = FIXED + HEAD_BYTES
 """Most bytes in `Record.size` beside twice the bytes of the priorities, and those of run data and data."""
@@ -206,7 +208,9 @@ class Record:
 
     def size(self) -> int:
         """Return the record's bytes in the largest of its job's states, with its present contents."""
-        return self._beside_run_data() + max(len(self.run_data), HEAD_BYTES)
+        # Whichever of the two priorities is the longer one may be that of both runs.
+        priority = len(self.priority) if self.next is None else max(len(self.priority), len(self.next[0]))
+        return FIXED + 2 * priority + len(self.json) + max(len(self.run_data), HEAD_BYTES)
 
     def kept_size(self, room: int) -> int:
         """Return the least bytes of the record that suffice in every state until its job has ended.
@@ -217,9 +221,7 @@ class Record:
         return self._beside_run_data() + run_data.kept_bytes(self.run_data, room)
 
     def _beside_run_data(self) -> int:
-        # Whichever of the two priorities is the longer one may be that of both runs.
-        priority = len(self.priority) if self.next is None else max(len(self.priority), len(self.next[0]))
-        return FIXED + 2 * priority + len(self.json)
+        return self.size() - max(len(self.run_data), HEAD_BYTES)
 
     def encoded_size(self) -> int:
         """Return the record's present bytes."""
@@ -247,9 +249,9 @@ class Record:
         order = seq.order if seq.__class__ is NewSeq else seq[STAMP_BYTES:]  # type: ignore[index]
         flags = self.place
         tail = self.json
-        if self.run_data:
+        if packed := self.run_data:
             flags |= RUN_DATA
-            tail = SIZE.pack(len(self.run_data)) + self.run_data + tail
+            tail = SIZE.pack(len(packed)) + packed + tail
         if self.next is not None:
             flags |= RESUBMIT
             priority, next_run_at = self.next
@@ -281,13 +283,12 @@ class Record:
             version, flags, seq, run_at, size = HEAD.unpack_from(raw)
             if version != VERSION:
                 raise of_another_version(raw)
-            end = HEAD.size + size
-            priority = raw[HEAD.size : end]
-            lock = None
+            end = _AFTER_HEAD + size
+            priority = raw[_AFTER_HEAD:end]
+            lock = following = None
             if flags & RUNNING:
                 lock = raw[end : end + LOCK_BYTES]
                 end += LOCK_BYTES
-            following = None
             if flags & RESUBMIT:
                 next_run_at, size = NEXT.unpack_from(raw, end)
                 start = end + NEXT.size
@@ -296,7 +297,7 @@ class Record:
             run_data = b""
             if flags & RUN_DATA:
                 [size] = SIZE.unpack_from(raw, end)
-                start = end + SIZE.size
+                start = end + _SIZE_BYTES
                 end = start + size
                 run_data = raw[start:end]
         except struct.error as error:

@@ -690,11 +690,12 @@ class UnitOfWork:
                     transaction.clear(keys.retrying + entry.packed_id)
                 continue
             # As lane_of says, which nearly all jobs are spared.
-            is_new = record.run_data is new and record.place == READY
-            if record.outcome is not None:
-                lane = OF_OUTCOME[record.outcome]
+            if record.run_data is new and record.place == READY:
+                lane = IS_READY
+            elif record.lock is not None:
+                lane = IS_RUNNING
             else:
-                lane = IS_RUNNING if record.lock is not None else IS_READY if is_new else lane_of(record)
+                lane = lane_of(record) if record.outcome is None else OF_OUTCOME[record.outcome]
             lanes[lane] += 1
             if lane >= AFTER_CRASH:
                 if not was_retrying:

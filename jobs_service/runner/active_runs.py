@@ -209,6 +209,7 @@ class ActiveRuns:
         self._service = service
         self._slot_limit = slot_limit
         self._loop = asyncio.get_running_loop()
+        self._is_plain = handler.is_plain
         self._execution = Execution(handler, service.sources, self._blocked, around, pool)
         self._ends = RunEndings(service, handler.type, self._execution, self.log, self._forget)
         self._by_lock: dict[bytes, Run] = {}
@@ -291,7 +292,7 @@ class ActiveRuns:
             self._left(run)
             self._write(run, self._execution.end_of_stopped(job, run.stop_reason, begun=False))
             return run
-        if self.handler.is_plain:
+        if self._is_plain:
             # Canceling this task at the program's end cannot end a thread: the runner asks the function to end.
             run.task = own_task(self._execute(run), name=self.handler.name)
         else:
@@ -353,8 +354,8 @@ class ActiveRuns:
             await asyncio.sleep(0)
         run.begun = True
         end = NO_END
-        if context := run.job.context:
-            job_context.enter(context)  # of this task, which ends with the run
+        if run.context:
+            job_context.enter(run.context)  # of this task, which ends with the run
         try:
             if run.stop_reason is None:
                 tracer = self._tracer
@@ -482,7 +483,7 @@ class ActiveRuns:
                 self._abandon(run)
         await self._ends.settle(self.options.grace)
         self._service.own_runs.pop(self.handler.packed, None)  # a job whose end was not written is to count as lost
-        if self.handler.is_plain:
+        if self._is_plain:
             for run in self.all():  # functions that may never return: nobody waits for them any more
                 if run.task is not None:
                     run.task.cancel()

@@ -203,6 +203,7 @@ class Execution:
         pool: ProcessPool | None = None,
     ) -> None:
         self._handler = handler
+        self._is_plain = handler.is_plain
         self._pool = pool
         self._sources = sources
         self._blocked = blocked
@@ -234,15 +235,16 @@ class Execution:
         steps: Steps | None = None
         bound_type, bound_id = _LOGGED_TYPE.set(job.type), _LOGGED_ID.set(job.id)
         try:
-            if handler.kind == "thread":
-                result = await self._in_thread(run, args)
-            elif handler.kind == "isolated":
-                result = await self._in_process(run)
-            else:  # the most frequent case: it has no coroutine of its own, because each one costs time
+            if not self._is_plain:  # the most frequent case: it has no coroutine of its own, because each costs time
                 work = handler.call(job, args) if self._around is None else self._within(self._around, job, args)
-                steps = Steps(work, functools.partial(self._blocked, job))
+                steps = Steps(work, functools.partial(self._blocked, job), run.task)
                 result = await steps
-                _note_overtime(run, steps)
+                if run.deadline is not None:
+                    _note_overtime(run, steps)
+            elif handler.kind == "thread":
+                result = await self._in_thread(run, args)
+            else:
+                result = await self._in_process(run)
         except GeneratorExit:
             raise  # the loop is gone
         except BaseException as error:  # KeyboardInterrupt and SystemExit would end the loop, and all other jobs

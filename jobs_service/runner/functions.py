@@ -137,6 +137,7 @@ class Steps:
     Args:
         coroutine: the handler's coroutine.
         blocked: called with the duration of a long step, in seconds.
+        task: awaits it.
 
     Attributes:
         cut: whether the last cancellation came from outside, while the coroutine waited. A timeout of the coroutine's
@@ -144,10 +145,13 @@ class Steps:
         began: start of the last step, in seconds of the loop's clock.
     """
 
-    __slots__ = ("_blocked", "_coroutine", "began", "cut")
+    __slots__ = ("_blocked", "_coroutine", "_task", "began", "cut")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], blocked: Callable[[float], None]) -> None:
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Any], blocked: Callable[[float], None], task: asyncio.Task[Any] | None
+    ) -> None:
         self._coroutine = coroutine
+        self._task = task
         self._blocked = blocked
         self.cut = False
         self.began = 0.0
@@ -155,9 +159,8 @@ class Steps:
     def __await__(self) -> Generator[Any, Any, Any]:
         coroutine = self._coroutine
         time = asyncio.get_running_loop().time
-        task = asyncio.current_task()
+        task = self._task
         assert task is not None
-        cancelling = task.cancelling
         error: BaseException | None = None
         while True:
             self.began = began = time()
@@ -174,13 +177,13 @@ class Steps:
                 if took >= BLOCKED:
                     self._blocked(took)
             error = None
-            cancelled_before = cancelling()
+            cancelled_before = task.cancelling()
             try:
                 yield waits_for
             except BaseException as thrown:
                 error = thrown
                 if isinstance(thrown, asyncio.CancelledError):
-                    self.cut = cancelling() > cancelled_before
+                    self.cut = task.cancelling() > cancelled_before
 
 
 async def in_thread(function: Callable[[], Any], canceled: Callable[[], None]) -> Any:

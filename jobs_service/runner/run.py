@@ -92,6 +92,7 @@ class Run:
         continuous: whether rotation may take its slot for other jobs.
         asked: the next run that the handler itself requested; None for none.
         max_attempts, time_limit: the job's own limits; None if its handler's apply.
+        context: the context in which the job was added; empty for none.
         task: the handler's task; None if the run never began.
         begun: whether the task has made its first step.
         left: whether its slot is free again.
@@ -114,6 +115,7 @@ class Run:
         "asked",
         "at",
         "begun",
+        "context",
         "continuous",
         "deadline",
         "end_awaited",
@@ -137,7 +139,12 @@ class Run:
         self.lock = job.lock
         record = job._record
         self.size = record.size()
-        self.max_attempts, self.time_limit = run_data.limits_of(record.run_data)
+        self.max_attempts: int | None = None
+        self.time_limit: float | None = None
+        self.context: Mapping[str, str] = {}
+        if record.run_data and record.run_data[0] & run_data.LIMITS:  # few jobs have any
+            self.max_attempts, self.time_limit = run_data.limits_of(record.run_data)
+            self.context = job.context
         self.at = at
         self.asked: NextRun | None = None
         self.continuous = continuous

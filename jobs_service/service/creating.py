@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from sys import modules
@@ -9,20 +10,21 @@ from typing import Any, TypeAlias
 
 from jobs_service import tracing
 from jobs_service.actors.context import Context, StoreAccess
-from jobs_service.arguments import IfExists, check_force, check_if_exists, check_iterable, new_jobs
+from jobs_service.arguments import EnqueueRule, IfExists, check_force, check_if_exists, check_iterable, new_jobs
 from jobs_service.batching import Answer, GroupCommit, SingleOperation, in_order, in_parts
 from jobs_service.layer import creation
 from jobs_service.layer.batch_bounds import KEYS_OF_A_JOB
-from jobs_service.layer.creation import WantedJob, handler_of, new_job_spec, wanted
+from jobs_service.layer.creation import Spec, handler_of, new_job_spec, wanted
 from jobs_service.layer.keyspace import Place, TypeKeys, place_of
-from jobs_service.layer.record import enqueued_job, job_of
+from jobs_service.layer.record import JobSnapshot, enqueued_job, job_of
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Job, JobId, JobType, NewJob, Removal
 from jobs_service.model.enqueueing import Enqueueable, How
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.lifecycle import ServiceTree
 
-_Placed: TypeAlias = tuple[Place, WantedJob]
+_Wanted: TypeAlias = tuple[JobId, Spec, EnqueueRule]
+_Placed: TypeAlias = tuple[Place, Spec, EnqueueRule]
 
 
 class Creator:
@@ -51,16 +53,21 @@ class Creator:
         self._tree = tree
         self._most = context.settings.add_batch
 
-    async def add(self, type: JobType, id: JobId, data: Any, priority: Any, run_at: Any, if_exists: IfExists) -> Job:
-        async def add() -> Job:
-            future = self._operations.own_loop().create_future()
-            self._operations.begin(self.adding(future, type, id, data, priority, run_at, if_exists))
-            return job_of(await future)
+    def add(
+        self, type: JobType, id: JobId, data: Any, priority: Any, run_at: Any, if_exists: IfExists
+    ) -> Awaitable[JobSnapshot]:
+        if tracing.MODULE in modules:
+            return self._add_traced(type, id, data, priority, run_at, if_exists)
+        # Neither a coroutine nor a no-op span, each of which would take a twentieth of the time.
+        future = self._operations.own_loop().create_future()
+        self._operations.begin(self.adding(future, type, id, data, priority, run_at, if_exists))
+        return future
 
-        if tracing.MODULE not in modules:  # even a no-op span would take a twentieth of the time
-            return await add()
+    async def _add_traced(self, type: JobType, id: JobId, *arguments: Any) -> JobSnapshot:
         with tracing.sending("add", type, id):
-            return await add()
+            future: asyncio.Future[JobSnapshot] = self._operations.own_loop().create_future()
+            self._operations.begin(self.adding(future, type, id, *arguments))
+            return await future
 
     def adding(
         self, answer: Answer, type: JobType, id: JobId, data: Any, priority: Any, run_at: Any, if_exists: IfExists
@@ -90,14 +97,19 @@ class Creator:
 
     async def _add_many(self, keys: TypeKeys, jobs: Iterable[NewJob], rule: IfExists) -> list[Job]:
         async def write(unit: UnitOfWork, jobs: Sequence[_Placed]) -> list[Job]:
-            specs = [each.spec for _, each in jobs]
-            entries = await creation.add_many(unit, keys, [place for place, _ in jobs], specs, rule)
+            places, specs, _ = zip(*jobs, strict=True)
+            entries = await creation.add_many(unit, keys, places, specs, rule)
             return [Job(keys.type, entry.id, entry.record) for entry in entries if entry.record]
 
         self._access.check_open()
-        specs = ((new_job_spec(keys.type, job), job) for job in new_jobs(jobs))
-        wants = (WantedJob(job.id, spec, rule) for spec, job in specs)
-        return await self._in_batches(keys, wants, write, rule == "resubmit")
+
+        def wants() -> Iterator[_Wanted]:
+            for job in given:
+                spec = new_job_spec(keys.type, job)
+                yield job.id, spec, rule
+
+        given = new_jobs(jobs)
+        return await self._in_batches(keys, wants(), write, rule == "resubmit")
 
     async def remove(self, type: JobType, id: JobId, force: bool) -> Removal:
         place = self._access.place(type, id)
@@ -139,10 +151,10 @@ class Creator:
         self, handler: Enqueueable[Any, Any], keys: TypeKeys, jobs: Iterable[Any], how: How
     ) -> list[Job]:
         async def write(unit: UnitOfWork, jobs: Sequence[_Placed]) -> list[Job]:
-            await unit.prefetch([place for place, _ in jobs])
+            await unit.prefetch([place for place, _, _ in jobs])
             return [
-                enqueued_job(await creation.enqueue(unit, place, each.spec, each.rule, handler.timeout))
-                for place, each in jobs
+                enqueued_job(await creation.enqueue(unit, place, spec, rule, handler.timeout))
+                for place, spec, rule in jobs
             ]
 
         wants = (wanted(handler, args, {}, how, self._context.sources) for args in check_iterable("jobs", jobs))
@@ -151,7 +163,7 @@ class Creator:
     async def _in_batches(
         self,
         keys: TypeKeys,
-        wants: Iterable[WantedJob],
+        wants: Iterable[_Wanted],
         write: Callable[[UnitOfWork, Sequence[_Placed]], Awaitable[list[Job]]],
         rewrites: bool,
     ) -> list[Job]:
@@ -162,7 +174,7 @@ class Creator:
             return lambda unit: write(unit, jobs)
 
         async def write_front(unit: UnitOfWork, jobs: Sequence[_Placed]) -> list[Job]:
-            return await write(unit, jobs[: len(await unit.load_fitting(keys, [place[2] for place, _ in jobs]))])
+            return await write(unit, jobs[: len(await unit.load_fitting(keys, [place[2] for place, _, _ in jobs]))])
 
         batches = self._batches(keys, wants)
         if rewrites:
@@ -170,19 +182,19 @@ class Creator:
         written = await in_order(map(writing, batches), self._access.transact, self._access.transact_after)
         return [*chain.from_iterable(written)]
 
-    def _batches(self, keys: TypeKeys, wants: Iterable[WantedJob]) -> Iterator[list[_Placed]]:
+    def _batches(self, keys: TypeKeys, wants: Iterable[_Wanted]) -> Iterator[list[_Placed]]:
         """Yield batches of jobs, each for one transaction and well within the store's limits."""
         most, budget = self._most, self._context.store.limits.transaction // 2
         overhead = KEYS_OF_A_JOB * (len(keys.ready) + 64)
         batch: list[_Placed] = []
         size = 0
-        for each in wants:
-            place = place_of(keys, each.id)
-            takes = each.spec.size() + KEYS_OF_A_JOB * len(place[2]) + overhead
+        for id, spec, rule in wants:
+            place = place_of(keys, id)
+            takes = spec.size() + KEYS_OF_A_JOB * len(place[2]) + overhead
             if batch and (len(batch) == most or size + takes > budget):
                 yield batch
                 batch, size = [], 0
-            batch.append((place, each))
+            batch.append((place, spec, rule))
             size += takes
         if batch:
             yield batch

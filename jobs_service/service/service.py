@@ -24,6 +24,7 @@ from jobs_service.durations import Duration
 from jobs_service.errors import InvalidSettings, JobsError, StoreError, a_kind_of, shown
 from jobs_service.layer import reads, type_settings
 from jobs_service.layer.queue import Spreading, terms
+from jobs_service.layer.record import job_of
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import (
     UNSET,
@@ -316,7 +317,7 @@ class JobsService(Handlers):
             JobTooLarge: the record or its key is over the store's limits.
             StoreError: the store failed.
         """
-        return await self._creator.add(type, id, data, priority, run_at, if_exists)
+        return job_of(await self._creator.add(type, id, data, priority, run_at, if_exists))
 
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> list[Job]:
         """Add jobs of one type, as many per transaction as the limits allow.

@@ -9,6 +9,7 @@ buffers are one model of a transaction's writes, which FoundationDB's transactio
 from __future__ import annotations
 
 import functools
+import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -643,21 +644,24 @@ class EmbeddedTransaction(BufferedTransaction):
     def stamp_all(
         self, values: Sequence[tuple[bytes, bytes, bytes]], keys: Sequence[tuple[bytes, bytes, bytes]]
     ) -> None:
-        key_limit = self.limits.key
-        value_limit = self.limits.value - STAMP_BYTES
-        size = 0
-        for key, before, after in values:
-            written = len(before) + len(after)
-            size += len(key) + written
-            if len(key) > key_limit or written > value_limit:
-                self._check(key, before + bytes(STAMP_BYTES) + after)
-        key_limit -= STAMP_BYTES
-        for before, after, value in keys:
-            written = len(before) + len(after)
-            size += written + len(value)
-            if written > key_limit or len(value) > value_limit:
-                self._check(before + bytes(STAMP_BYTES) + after, value)
-        self._writable(size + STAMP_BYTES * (len(values) + len(keys)))
+        key_limit, value_limit = self.limits.key, self.limits.value
+        size = STAMP_BYTES * (len(values) + len(keys))
+        # By column: a loop over the rows takes three times as long, and each job has several.
+        if values:
+            names, befores, afters = zip(*values, strict=True)
+            longest_key, longest_value, written = _lengths(names, befores, afters)
+            size += written
+            if longest_key > key_limit or longest_value > value_limit - STAMP_BYTES:
+                for key, before, after in values:
+                    self._check(key, before + bytes(STAMP_BYTES) + after)
+        if keys:
+            befores, afters, contents = zip(*keys, strict=True)
+            longest_value, longest_key, written = _lengths(contents, befores, afters)
+            size += written
+            if longest_key > key_limit - STAMP_BYTES or longest_value > value_limit:
+                for before, after, value in keys:
+                    self._check(before + bytes(STAMP_BYTES) + after, value)
+        self._writable(size)
         self.values = values
         self.keys = keys
 
@@ -665,6 +669,13 @@ class EmbeddedTransaction(BufferedTransaction):
     def writes(self) -> bool:
         """Whether there is anything to commit."""
         return bool(self.log or self.values or self.keys)
+
+
+def _lengths(alone: Sequence[bytes], befores: Sequence[bytes], afters: Sequence[bytes]) -> tuple[int, int, int]:
+    """Return the longest of `alone`, the longest of each before with its after, and the sum of all, in bytes."""
+    sizes = [*map(len, alone)]
+    around = [*map(operator.add, map(len, befores), map(len, afters))]
+    return max(sizes), max(around), sum(sizes) + sum(around)
 
 
 def grows(own: EmbeddedTransaction) -> bool:

@@ -16,11 +16,15 @@ from typing import Final
 
 from benchmarks.base import TIMEOUT, TYPE, Figure, Measurements
 from jobs_service import JobsClient, JobsService, NewJob
+from jobs_service.http import forms
 
 try:
     from jobs_service.http import token_file
 except ImportError:  # of a checkout (`--against`) that asks nobody on this machine for a token
     token_file = None  # type: ignore[assignment]
+
+_ENDS: Final = "ends" if hasattr(forms, "RunEndForms") else "finish"
+"""The endpoint that ends several runs; a checkout (`--against`) may have an older one."""
 
 _CONNECTIONS: Final = 16
 _BATCH: Final = 100
@@ -125,10 +129,11 @@ class HttpMeasurements(Measurements):
                 nonlocal ended
                 while ended < left:
                     answer = await connections[number].ask(f"{path}/accept", b'{"limit":%d}' % _BATCH)
-                    ends = [{"id": job["id"], "lock": job["lock"]} for job in json.loads(answer)["jobs"]]
+                    how = {"end": "finish"} if _ENDS == "ends" else {}
+                    ends = [{"id": job["id"], "lock": job["lock"], **how} for job in json.loads(answer)["jobs"]]
                     if not ends:
                         return
-                    await connections[number].ask(f"{path}/finish", json.dumps({"jobs": ends}).encode())
+                    await connections[number].ask(f"{path}/{_ENDS}", json.dumps({"jobs": ends}).encode())
                     ended += len(ends)
 
             seconds = await _seconds(lambda: _all(work))

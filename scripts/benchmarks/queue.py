@@ -10,7 +10,7 @@ import time
 from functools import partial
 
 from benchmarks.base import TIMEOUT, TYPE, Figure, Measurements, timed, together, work
-from jobs_service import JobsService, JobTransaction, NewJob, sync
+from jobs_service import JobsService, JobTransaction, NewJob
 
 
 class QueueMeasurements(Measurements):
@@ -122,6 +122,8 @@ class QueueMeasurements(Measurements):
 
     async def sync_add(self) -> list[Figure]:
         """`add` of the plain service by 200 threads, and by one, against the asyncio one by 200 tasks, and by one."""
+        from jobs_service import sync  # a checkout (`--against`) may have none
+
         total, single = self.count(20_000), self.count(1000)
         callers = min(200, total)
 

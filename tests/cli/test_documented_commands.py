@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +178,14 @@ def test_the_bench_takes_the_options_that_the_page_gives_it() -> None:
         assert (ROOT / program).exists()
         for word in words:
             assert f'"{word}"' in source, word
+
+
+def test_the_bench_measures_what_needs_no_fixed_time() -> None:
+    names = "add_concurrent add_many accept_finish rows outbox sync_add subscriptions runner http_jobs http_client http_events"
+    command = [sys.executable, ROOT / "scripts" / "bench.py", "--scale", "0.001", "--json", *names.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(json.loads(line)["value"] > 0 for line in done.stdout.splitlines() if "more_ms" not in line)
 
 
 def test_every_figure_of_the_page_is_one_that_the_bench_measures() -> None:

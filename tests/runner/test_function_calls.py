@@ -20,7 +20,7 @@ async def test_steps_of_a_loop_that_is_gone_end_quietly() -> None:
             closed.append("closed")
 
     async def main() -> None:
-        await Steps(work(), lambda _: None)
+        await Steps(work(), lambda _: None, asyncio.current_task())
 
     coroutine = main()
     coroutine.send(None)
