@@ -22,6 +22,7 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
 
+import structlog
 from anyio.from_thread import start_blocking_portal
 
 from jobs_service import tracing
@@ -66,6 +67,8 @@ _LISTED_AT_ONCE: Final = 100
 """Jobs of a list that one call takes from the loop."""
 _LONGEST_END: Final = 10.0
 """Seconds that the end of the program waits for services to close: a store that does not answer must not keep it."""
+_LONGEST_OUTPUT: Final = 1.0
+"""Seconds that a fork waits for a line of the log that another thread writes."""
 
 
 # The thread
@@ -83,8 +86,9 @@ class _Portal:
         self._changing = threading.Lock()
         self._users = 0
         self._is_over = False
+        self._output: list[threading.Lock] = []
         atexit.register(self._at_exit)
-        os.register_at_fork(after_in_child=self._in_child)
+        os.register_at_fork(before=self._hold_output, after_in_parent=self._leave_output, after_in_child=self._in_child)
 
     def enter(self) -> LoopCalls:
         """Return the calls to the loop; the caller calls `leave` when it needs it no more."""
@@ -111,8 +115,20 @@ class _Portal:
         for face in [*self.faces]:
             face._close(deadline)
 
+    def _hold_output(self) -> None:
+        # A fork while the thread logs would leave a lock of structlog's output held in the child, for ever. (The
+        # standard library's logging sees to that itself.)
+        locks = getattr(structlog._output, "WRITE_LOCKS", {})
+        self._output = [lock for lock in [*locks.values()] if lock.acquire(timeout=_LONGEST_OUTPUT)]
+
+    def _leave_output(self) -> None:
+        for lock in self._output:
+            lock.release()
+        self._output = []
+
     def _in_child(self) -> None:
         """Begin anew: the thread is the parent's."""
+        self._leave_output()
         kept: list[Any] = [before for face in [*self.faces] if (before := face._begin_anew()) is not None]
         self._changing = threading.Lock()
         if self._users:

@@ -289,6 +289,16 @@ ENDS = {
         "",
     ),
     "a child that does nothing": ("if os.fork(): print(os.waitstatus_to_exitcode(os.wait()[1]))", 0, ""),
+    "children of a process whose threads log": (
+        "import structlog; log = structlog.get_logger()\n"
+        "talk = lambda: [log.info('x') for _ in range(10**6)]\n"
+        "for _ in range(3): threading.Thread(target=talk, daemon=True).start()\n"
+        "for _ in range(20):\n"
+        "    if not (child := os.fork()): log.info('child'); os._exit(0)\n"
+        "    os.waitpid(child, 0)",
+        0,
+        "",
+    ),
     "multiprocessing": (
         "from multiprocessing import get_context\n"
         "child = get_context('fork').Process(target=jobs.add, args=('work', 'b'))\n"
