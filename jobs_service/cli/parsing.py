@@ -20,6 +20,7 @@ import typer
 from typer.core import TyperCommand
 
 from jobs_service import durations
+from jobs_service.arguments import bytes_of
 from jobs_service.cli import output, program
 from jobs_service.cli.output import Json
 from jobs_service.cli.program import PROGRAM
@@ -72,8 +73,6 @@ AtOption = Annotated[
     str | None, typer.Option("--at", metavar="ISO", help="Run no earlier than this time: 2030-01-31T09:00:00+01:00.")
 ]
 
-_BYTES: Final = re.compile(r"(\d+)([kMG]?)B?", re.ASCII)
-
 
 def parse_bytes(text: str) -> int:
     """Return a number of bytes: 500000000, 500M, 2G.
@@ -81,10 +80,9 @@ def parse_bytes(text: str) -> int:
     Raises:
         typer.BadParameter: it is none.
     """
-    match = _BYTES.fullmatch(text)
-    if match is None or not int(match[1]):
-        raise typer.BadParameter(f"{text!r} is no number of bytes; write 500000000, 500M or 2G")
-    return int(match[1]) * {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}[match[2]]
+    if number := bytes_of(text):
+        return number
+    raise typer.BadParameter(f"{text!r} is no number of bytes; write 500000000, 500M or 2G")
 
 
 MOST_BYTES: Final = 10_000_000

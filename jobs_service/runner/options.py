@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack, cast, get_origin, get_type_hints
 
-from jobs_service.arguments import check_duration, exact_int, exact_number
+from jobs_service.arguments import bytes_of, check_duration, exact_int, exact_number
 from jobs_service.durations import Bounds, Duration
 from jobs_service.errors import InvalidSettings, a_kind_of, in_one_line, meant, shown
 from jobs_service.model import RunningJob
@@ -58,7 +58,7 @@ class HandlerKeywords(ChangeableOptions, total=False):
     keep_failed: Duration | None
     redact: Iterable[str] | None
     isolated: bool
-    memory_limit: int | None
+    memory_limit: int | str | None
 
 
 class Range(NamedTuple):
@@ -69,6 +69,7 @@ class Range(NamedTuple):
         least, most: the bounds, both allowed.
         above: whether `least` itself is forbidden.
         optional: whether None is allowed.
+        is_size: whether it is a number of bytes, which may be text such as 500M.
     """
 
     kind: type[int] | type[float]
@@ -76,6 +77,7 @@ class Range(NamedTuple):
     most: float
     above: bool = False
     optional: bool = False
+    is_size: bool = False
 
     def checked(self, name: str, value: Any) -> Any:
         """Return a value as an int or a float, according to `kind`.
@@ -85,8 +87,9 @@ class Range(NamedTuple):
         """
         if value is None and self.optional:
             return None
+        given = bytes_of(value) if self.is_size and isinstance(value, str) else value
         try:
-            number = exact_int(value) if self.kind is int else exact_number(value)
+            number = exact_int(given) if self.kind is int else exact_number(given)
         except OverflowError:
             number = None
         if number is not None and self._holds(number):
@@ -100,6 +103,8 @@ class Range(NamedTuple):
         kind = "an integer" if self.kind is int else "a number"
         sign = ">" if self.above else ">="
         none = ", or None" if self.optional else ""
+        if self.is_size:
+            none = f", such text as 500M{none}"
         return f"{kind} {sign} {self.least:.0f} and <= {self.most:.0f}{none}"
 
 
@@ -127,7 +132,7 @@ class HandlerOptions:
         redact: paths of the fields of data, result, error and progress that are secret, such as "card.number"; see
             Redaction. None keeps the type's current paths.
         isolated: whether each job of a plain function runs in a process, which its time limit kills.
-        memory_limit: bytes that a run of an isolated handler may take; None for no limit.
+        memory_limit: bytes that a run of an isolated handler may take, also as text such as 500M; None for no limit.
 
     Raises:
         InvalidSettings: a value is outside its range; the message names the option, its value and its range.
@@ -150,7 +155,7 @@ class HandlerOptions:
     keep_failed: Annotated[float | None, Bounds(optional=True)] = None
     redact: Iterable[str] | None = None
     isolated: bool = False
-    memory_limit: Annotated[int | None, Range(int, 1_000_000, 1 << 50, optional=True)] = None
+    memory_limit: Annotated[int | None, Range(int, 1_000_000, 1 << 50, optional=True, is_size=True)] = None
 
     def __post_init__(self) -> None:
         _check_continuous(self.continuous)

@@ -105,6 +105,13 @@ def test_what_is_no_number_is_refused_and_a_bool_is_none(name: str, value: Any) 
     assert complaint(**{name: value}).startswith(f"option {name}={value!r}: allowed ")
 
 
+def test_a_number_of_bytes_may_be_text() -> None:
+    texts = {"500000000": 500_000_000, "500M": 500_000_000, "2GB": 2_000_000_000, "1000k": 1_000_000}
+    assert {text: option("memory_limit", text) for text in texts} == texts
+    for text in ("500 M", "0.5G", "-1G", "1k", "9" * 30, "1T"):
+        assert "such text as 500M" in complaint(memory_limit=text)
+
+
 @pytest.mark.parametrize("name", NUMBERS)
 def test_none_is_allowed_where_it_has_a_meaning(name: str) -> None:
     if name in OPTIONAL:
