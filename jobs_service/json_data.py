@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pydantic_core
 
@@ -77,6 +77,32 @@ def decode(encoded: bytes) -> Any:
             return json.loads(encoded)
         except (ValueError, RecursionError) as error:
             raise RecordDamaged(f"a job's data is damaged: {error}") from None
+
+
+def parsed(text: str | bytes) -> Any:
+    """Return the value of JSON that a person or another program wrote.
+
+    Raises:
+        ValueError: it is not JSON, as bytes in UTF-8; the message says why.
+    """
+    try:
+        return _STRICT.decode(text if isinstance(text, str) else text.decode("utf-8-sig"))
+    except json.JSONDecodeError as error:
+        where = f"character {error.pos + 1}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
+        raise ValueError(f"not JSON ({error.msg} at {where})") from None
+    except UnicodeDecodeError:
+        raise ValueError("not JSON (not UTF-8)") from None
+    except RecursionError:
+        raise ValueError("not usable JSON (nested too deeply)") from None
+    except ValueError as error:
+        raise ValueError(f"not usable JSON ({error})") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+_STRICT: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def same(one: Any, other: Any) -> bool:

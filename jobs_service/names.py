@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import re
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from jobs_service import json_data
 from jobs_service.errors import InvalidJob, JobTooLarge, a_kind_of
 from jobs_service.errors import shown as quoted
 
@@ -85,11 +86,13 @@ def parsed(text: str) -> Any:
     if not text.startswith(PREFIX):
         return _encodable(text)
     try:
-        return from_json(json.loads(text[len(PREFIX) :], parse_constant=_refuse_constant))
+        form = json_data.parsed(text[len(PREFIX) :])
+    except ValueError as error:
+        raise ValueError(f"{brief(text)}: behind json: is {error}; quote it for the shell") from None
+    try:
+        return from_json(form)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{brief(text)} is not JSON behind json: ({error.msg}); quote it for the shell") from None
 
 
 def priority_text(priority: Any) -> str:
@@ -202,7 +205,3 @@ def _from_hexadecimal(digits: str) -> bytes:
         return bytes.fromhex(digits)
     except ValueError:
         raise ValueError(f"{brief(digits)} is not hexadecimal") from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

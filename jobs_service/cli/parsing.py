@@ -6,7 +6,6 @@ The completion of such values in a shell is here as well.
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 import sys
@@ -14,12 +13,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, Literal, NoReturn, TypeAlias, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, Literal, TypeAlias, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
-from jobs_service import durations
+from jobs_service import durations, json_data
 from jobs_service.arguments import bytes_of
 from jobs_service.cli import output, program
 from jobs_service.cli.output import Json
@@ -347,7 +346,7 @@ def data(text: str) -> Any:
         typer.BadParameter: it is not JSON, or the file cannot be read.
     """
     try:
-        return strict_json(_source(text))
+        return json_data.parsed(_source(text))
     except OSError as error:
         raise typer.BadParameter(f"{text[1:]}: {error.strerror or error}", param_hint="--data") from None
     except ValueError as error:
@@ -397,28 +396,3 @@ def text_of(file: str, name: str) -> str:
         raise typer.BadParameter(f"{file}: it is no text in UTF-8", param_hint=name) from None
     except ValueError as error:
         raise typer.BadParameter(f"{file}: {error}", param_hint=name) from None
-
-
-def strict_json(text: str | bytes) -> Any:
-    """Return a JSON value.
-
-    Raises:
-        ValueError: it is not JSON; the message says why.
-    """
-    try:
-        return _DECODER.decode(text if isinstance(text, str) else text.decode("utf-8-sig"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON ({error.msg} at character {error.pos + 1})") from None
-    except UnicodeDecodeError:
-        raise ValueError("not JSON (not UTF-8)") from None
-    except RecursionError:
-        raise ValueError("not usable JSON (nested too deeply)") from None
-    except ValueError as error:
-        raise ValueError(f"not usable JSON ({error})") from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Mapping
@@ -155,11 +154,9 @@ def _new_job(form: Mapping[str, str], seals: bool = True) -> tuple[Any, Any, Any
     id = parsed(form["id"]) if form.get("id") else secrets.token_hex(16)
     text = form.get("data", "").strip()
     try:
-        data = json.loads(text, parse_constant=_no_constant) if text else None
-    except RecursionError:
-        raise ValueError("data: nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"data is not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
+        data = json_data.parsed(text) if text else None
+    except ValueError as error:
+        raise ValueError(f"data: {error}") from None
     if seals and is_marked(data):
         raise ValueError(_SECRET)
     json_data.encode(data)
@@ -169,10 +166,6 @@ def _new_job(form: Mapping[str, str], seals: bool = True) -> tuple[Any, Any, Any
     except ValueError as error:
         raise ValueError(f"priority: {error}") from None
     return id, data, chosen, _seconds(form.get("delay", ""))
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"data is not JSON: {name} is no number of JSON")
 
 
 def _seconds(text: str) -> float | None:

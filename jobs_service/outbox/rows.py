@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final, NamedTuple, overload
 
@@ -257,17 +256,6 @@ def _seconds(column: str, value: Any) -> float | None:
 
 def _decoded(data: Any) -> Any:
     try:
-        return _DECODER.decode(_text("data", data))
-    except json.JSONDecodeError as error:
-        raise InvalidJob(f"data: not JSON ({error.msg} at character {error.pos + 1})") from None
-    except RecursionError:
-        raise InvalidJob("data: nested too deeply") from None
+        return json_data.parsed(_text("data", data))
     except ValueError as error:
-        raise InvalidJob(f"data: not usable JSON ({error})") from None
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+        raise InvalidJob(f"data: {error}") from None

@@ -11,10 +11,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from email.message import Message
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, Self
 
 import pydantic_core
 
+from jobs_service import json_data
 from jobs_service.replication.contract import Attachment, DatabaseInfo, Document, ProtocolError, TooLarge
 
 MOST_SHOWN: Final = 300
@@ -39,8 +40,8 @@ def decoded(text: bytes | bytearray) -> Any:
     except ValueError:
         pass
     try:  # The standard library's decoder takes half a surrogate pair, which documents may hold.
-        return json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
+        return json_data.parsed(text.decode("utf-8", "surrogatepass"))
+    except ValueError:
         raise ProtocolError("an answer is not JSON") from None
 
 
@@ -62,10 +63,6 @@ def reason_of(body: bytes | bytearray) -> str:
         return ""
     text = ": ".join(str(form[name]) for name in ("error", "reason") if form.get(name))
     return " ".join(text.split())[:MOST_SHOWN]
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(name)
 
 
 # Multipart

@@ -99,8 +99,8 @@ async def test_a_job_is_cloned_with_other_data() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"data": "{"}, "data is not JSON: Expecting property name"),
-        ({"data": "NaN"}, "NaN is no number of JSON"),
+        ({"data": "{"}, "data: not JSON (Expecting property name"),
+        ({"data": "NaN"}, "NaN is not a JSON number"),
         ({"data": "[" * 5000}, "data"),
         ({"priority": "soon"}, "priority: 'soon' is no integer; a string is written in JSON's quotes"),
         ({"delay": "soon"}, "'soon' is no duration"),

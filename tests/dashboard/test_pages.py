@@ -189,7 +189,7 @@ async def test_each_group_is_retried_by_its_own_signature() -> None:
     ("path", "status", "says"),
     [
         ("/type", 400, "the address names no type"),
-        ("/type?type=json:[", 400, "is not JSON behind json:"),
+        ("/type?type=json:[", 400, "behind json: is not JSON"),
         ("/type?type=nothing", 404, "There is no such type"),
         ("/job?type=email&id=nothing", 404, "There is no such job"),
         ("/job?type=email", 400, "the address names no id"),

@@ -118,7 +118,7 @@ async def test_a_row_that_no_notification_tells_of_is_found(
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"type": "receipt", "data": "{"}, "data: not JSON (Expecting property name"),
-    ({"type": "receipt", "data": "[" * 100_000}, "data: nested too deeply"),
+    ({"type": "receipt", "data": "[" * 100_000}, "data: not usable JSON (nested too deeply)"),
     ({"type": "receipt", "data": "NaN"}, "data: not usable JSON (NaN is not a JSON number)"),
     ({"type": "receipt", "data": json.dumps("x" * 200_000)}, "limit"),
     ({"type": "receipt", "data": json.dumps("x" * 2_000_000)}, "its data have 2000002 characters"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Ty
 
 import typer
 
+from jobs_service import json_data
 from jobs_service.cli import output, parsing, program
 from jobs_service.cli.parsing import (
     AtOption,
@@ -276,7 +277,7 @@ def new_job(text: bytes) -> NewJob:
     """
     from jobs_service import NewJob
 
-    fields = parsing.strict_json(text)
+    fields = json_data.parsed(text)
     if not isinstance(fields, dict):
         raise ValueError('not a JSON object; write {"id": "...", "data": ...}')
     unknown = sorted(fields.keys() - FIELDS)

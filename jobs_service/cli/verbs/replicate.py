@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from jobs_service import names
+from jobs_service import json_data, names
 from jobs_service.cli import output, parsing, program
 from jobs_service.cli.output import Column
 from jobs_service.cli.terminal import Bar
@@ -242,7 +242,7 @@ def _options(
 
 def _json(text: str, name: str) -> Any:
     try:
-        return parsing.strict_json(text)
+        return json_data.parsed(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=name) from None
 

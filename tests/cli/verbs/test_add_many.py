@@ -86,7 +86,7 @@ def test_what_is_listed_can_be_added_again(invoke: Invoke, email: str, tmp_path:
         (b'["x"]', 'not a JSON object; write {"id": "...", "data": ...}'),
         (b"{}", "id is missing"),
         (b'{"id": 1}', "id must be a string"),
-        (b'{"id": "json:{"}', "is not JSON behind json:"),
+        (b'{"id": "json:{"}', "behind json: is not JSON"),
         (b'{"id": "x", "Data": 1}', "unknown field 'Data'; allowed are id, data, priority, run_at"),
         (b'{"id": "x", "run_at": "2030-01-01"}', "'2030-01-01' has no offset from UTC"),
         (b'{"id": "x", "run_at": true}', "run_at must be an ISO time"),

@@ -89,7 +89,7 @@ def test_a_store_beside_an_application_is_refused_with_what_names_its_store(invo
     [
         ("a,typo", 'type typo has no handler; there are: a, json:["b",1], ticks'),
         (",", "no type is named; there are: a, "),
-        ("json:{", "is not JSON behind json:"),
+        ("json:{", "behind json: is not JSON"),
     ],
 )
 def test_types_without_a_handler_are_refused_before_the_store_is_made(
