@@ -63,6 +63,9 @@ _LONGEST_REST: Final = 3.0
 _CHECK_PERIOD: Final = 1.0
 """Seconds between two checks of the store's file names while there are no requests."""
 
+_SHARE_OF_A_COMMIT: Final = 0.1
+"""Share of the time limit for which functions are taken into one commit: the first is not answered before the last."""
+
 
 # Calls
 
@@ -690,7 +693,8 @@ class EmbeddedStore(Store):
             written: dict[bytes, bytes | None] = {}
             place = size = 0
             room = engine.room
-            while batch and size < _MAX_BATCH_BYTES:
+            latest = self._monotonic() + self._settings.transaction_timeout * _SHARE_OF_A_COMMIT
+            while batch and size < _MAX_BATCH_BYTES and (not answers or self._monotonic() < latest):
                 request = batch.popleft()
                 if not request.take():
                     continue  # withdrawn: its caller was canceled, or its time was up
