@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from statistics import median
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
 
 from jobs_service.dashboard.figures import SPANS, Lately, Span, lately
 from jobs_service.durations import rest_after
@@ -32,6 +33,8 @@ _PATIENCE: Final = 0.05
 """Seconds that a page waits for the sums of all types; then it shows the last ones."""
 _AGO: Final = {"hour": 86_400.0, "day": 86_400.0, "week": 604_800.0}
 """How long before each span is what it is compared with; that of a month is not kept."""
+_RECENT: Final = 10.0
+"""Seconds for which a page does not wait for newer sums if reading them takes long."""
 _USUAL_FOR: Final = 600.0
 _KEPT: Final = 30.0
 """Seconds for which the events of a type's week and month are kept."""
@@ -195,8 +198,8 @@ class _Shared(Generic[T]):
     def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
         self._read = read
         self.found: T | None = None
-        self._began = self._read_at = self._good_until = 0.0
-        self._forgotten = -1.0
+        self._began = self._read_at = self._good_until = -math.inf
+        self._forgotten = -math.inf
         self._reading = asyncio.Lock()
 
     def forget(self) -> None:
@@ -206,12 +209,12 @@ class _Shared(Generic[T]):
         async with self._reading:
             began = time.monotonic()
             is_good = began < self._good_until or began - self._read_at < age
-            if self.found is not None and is_good and self._began > self._forgotten:
-                return self.found
+            if is_good and self._began > self._forgotten:
+                return cast(T, self.found)  # it has been read, and is None only if T may be
             self.found = found = await self._read()
             self._began, self._read_at = began, (ended := time.monotonic())
             took = ended - began
-            self._good_until = 0.0 if took < QUICK else ended + max(rest_after(took), _REST)
+            self._good_until = -math.inf if took < QUICK else ended + max(rest_after(took), _REST)
             return found
 
 
@@ -222,13 +225,17 @@ class _Sums:
         self._service, self._span, self._ago = service, span, ago
         self._found: dict[int, Interval] = {}
         self._read_to: int | None = None
+        self._read_at: float | None = None
+        """When a slow read has ended; None if the last one was quick."""
         self._good_until = 0.0
         self._task: asyncio.Task[None] | None = None
 
     async def get(self, types: Iterable[JobType]) -> list[Interval] | None:
         if (self._task is None or self._task.done()) and time.monotonic() >= self._good_until:
             self._task = asyncio.create_task(self._read([*types]), name="sums of all types")
-        if self._task is not None and not self._task.done():
+        # What a slow read has found lately will do while it is read again: the page itself looks again in a second.
+        is_due = self._read_at is None or time.monotonic() - self._read_at > _RECENT
+        if self._task is not None and not self._task.done() and is_due:
             await asyncio.wait([self._task], timeout=_PATIENCE)
         if self._read_to is None:
             return None
@@ -252,5 +259,7 @@ class _Sums:
             kept = {number: each for number, each in self._found.items() if first <= number < begin}
             self._found = kept | dict(enumerate(found, begin))
             self._read_to = last
-        took = time.monotonic() - began
-        self._good_until = 0.0 if took < QUICK else time.monotonic() + max(rest_after(took), _REST)
+        ended = time.monotonic()
+        took = ended - began
+        self._read_at = None if took < QUICK else ended
+        self._good_until = 0.0 if took < QUICK else ended + max(rest_after(took), _REST)

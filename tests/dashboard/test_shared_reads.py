@@ -1,0 +1,47 @@
+"""What pages read once for all their visitors."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jobs_service import JobsService, JobType
+from jobs_service.dashboard import shared
+from jobs_service.dashboard.figures import SPANS
+from jobs_service.dashboard.shared import QUICK, Shared
+
+
+async def test_that_nothing_is_usual_yet_is_read_once_as_well() -> None:
+    """A store of a few days has no usual hour: each page would look at seven hours of all types."""
+    async with JobsService("memory:") as jobs:
+        reads = Shared(jobs)
+        asked = 0
+        read = reads._usual._read
+
+        async def counted() -> shared.Usual | None:
+            nonlocal asked
+            asked += 1
+            return await read()
+
+        reads._usual._read = counted
+        assert [await reads.usual() for _ in range(3)] == [None] * 3
+        assert asked == 1
+        await reads.close()
+
+
+async def test_a_page_shows_the_last_sums_while_newer_ones_take_long() -> None:
+    async with JobsService("memory:") as jobs:
+        sums = shared._Sums(jobs, SPANS["hour"])
+        assert await sums.get([]) is not None
+        sums._read_at, sums._good_until = asyncio.get_running_loop().time(), 0.0  # as after a slow read, which is over
+        let_end, read = asyncio.Event(), sums._read
+
+        async def slowly(types: list[JobType]) -> None:
+            await let_end.wait()
+            await read(types)
+
+        sums._read = slowly  # type: ignore[assignment,method-assign]
+        reading = asyncio.create_task(sums.get([]))
+        await asyncio.wait([reading], timeout=QUICK)
+        assert reading.done()
+        let_end.set()
+        await sums.close()
