@@ -39,7 +39,7 @@ async def test_a_page_shows_the_last_sums_while_newer_ones_take_long() -> None:
             await let_end.wait()
             await read(types)
 
-        sums._read = slowly  # type: ignore[assignment,method-assign]
+        sums._read = slowly  # type: ignore[method-assign]
         reading = asyncio.create_task(sums.get([]))
         await asyncio.wait([reading], timeout=QUICK)
         assert reading.done()
