@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
 from jobs_service.errors import (
@@ -42,6 +42,7 @@ _LONGEST_PAUSE = 60.0
 """Most seconds between two attempts on a damaged file of the store."""
 _TYPES_PAGE: Final = 1000
 
+_Part: TypeAlias = tuple[T, bytes | None]
 PageOfTypes: TypeAlias = Callable[[Snapshot, Keyspace, bytes | None, int], Awaitable[awake_types.TypePage]]
 
 
@@ -253,6 +254,29 @@ class DutifulActor(Actor):
 
 
 # The gate of operations
+
+
+async def parts_of(
+    read: Callable[[Callable[[Transaction], Coroutine[Any, Any, _Part[T]]]], Awaitable[_Part[T]]],
+    part: Callable[[Transaction, bytes | None], Coroutine[Any, Any, _Part[T]]],
+) -> AsyncGenerator[T, None]:
+    """Yield the parts of a read that takes many transactions.
+
+    Args:
+        read: reads in a transaction of its own.
+        part: takes the last key of the part before, and returns the next part with its last key; None begins and ends.
+    """
+    after: bytes | None = None
+    while True:
+
+        async def next_part(transaction: Transaction, after: bytes | None = after) -> _Part[T]:
+            return await part(transaction, after)
+
+        found, after = await read(next_part)
+        yield found
+        if after is None:
+            return
+        await asyncio.sleep(0)  # a store that answers at once never yields to the loop
 
 
 class StoreAccess:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from jobs_service import __version__, names
-from jobs_service.actors.context import Context, DutifulActor, StoreAccess
+from jobs_service.actors.context import Context, DutifulActor, StoreAccess, parts_of
 from jobs_service.arguments import exact_int
 from jobs_service.errors import InvalidSettings, JobsError, ProcessGone, StoreError, shown
 from jobs_service.layer import rows
@@ -359,18 +359,11 @@ async def all_rows(
         read: reads in a transaction of its own.
         context: the service's.
     """
-    every: list[ProcessRow] = []
-    after: bytes | None = None
-    while True:
 
-        async def page(transaction: Transaction, after: bytes | None = after) -> _Page:
-            return await rows.page(transaction.snapshot, context.keyspace, after)
+    async def page(transaction: Transaction, after: bytes | None) -> _Page:
+        return await rows.page(transaction.snapshot, context.keyspace, after)
 
-        found, after = await read(page)
-        every += found
-        if after is None:
-            break
-        await asyncio.sleep(0)  # a store that answers at once never yields to the loop
+    every = [row async for found in parts_of(read, page) for row in found]
     return every, await context.store.ended_instances({row.instance for row in every if row.instance})
 
 

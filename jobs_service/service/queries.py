@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import operator
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
-from jobs_service.actors.context import Context, StoreAccess
+from jobs_service.actors.context import Context, StoreAccess, parts_of
 from jobs_service.arguments import check_limit, check_positive, check_state, to_seconds
 from jobs_service.errors import (
     InvalidJob,
@@ -43,7 +43,6 @@ Resolution: TypeAlias = Literal["minute", "hour"]
 _SECONDS: Final = {"minute": counters.MINUTE, "hour": counters.HOUR}
 _Found: TypeAlias = dict[bytes, tuple[JobType, TypeCounts]]
 """Types with their counts, by packed type."""
-_ReadPart: TypeAlias = Callable[[Transaction, bytes | None], Coroutine[Any, Any, tuple[T, bytes | None]]]
 _MOST_LOOKS: Final = 8
 """Most transactions per page; each reads 2,000 rows at most."""
 _QUEUES_AT_ONCE: Final = 100
@@ -62,32 +61,13 @@ _WATCH_HOLDOFF: Final = 0.02
 """Least seconds between two reads of a job while waiting for its end."""
 
 
-async def _parts(access: StoreAccess, read: _ReadPart[T]) -> AsyncGenerator[T, None]:
-    """Yield the parts of a read that takes many transactions.
-
-    Args:
-        access: of the service.
-        read: takes the last key of the part before, and returns the next part with its last key; None begins and ends.
-    """
-    after: bytes | None = None
-    while True:
-
-        async def part(transaction: Transaction, after: bytes | None = after) -> tuple[T, bytes | None]:
-            return await read(transaction, after)
-
-        found, after = await access.read(part)
-        yield found
-        if after is None:
-            return
-
-
 # Types
 
 
 async def types(access: StoreAccess) -> list[JobType]:
     """Return the types that exist; see JobsService.types."""
     keyspace = access.keyspace
-    parts = _parts(access, lambda transaction, after: type_settings.types_page(transaction, keyspace, after))
+    parts = parts_of(access.read, lambda transaction, after: type_settings.types_page(transaction, keyspace, after))
     return [type async for part in parts for type in part]
 
 
@@ -113,7 +93,9 @@ async def queue_states(access: StoreAccess, types: Iterable[JobType]) -> list[Qu
 async def rules(access: StoreAccess) -> dict[JobType, Redaction]:
     """Return the types with secret fields; see JobsService.redactions."""
     keyspace = access.keyspace
-    parts = _parts(access, lambda transaction, after: type_settings.redactions_page(transaction, keyspace, after))
+    parts = parts_of(
+        access.read, lambda transaction, after: type_settings.redactions_page(transaction, keyspace, after)
+    )
     return {type: found async for part in parts for type, found in part}
 
 
@@ -135,7 +117,7 @@ async def counts(access: StoreAccess, type: JobType | None) -> dict[JobType, Typ
         return {} if found is None else {keys.type: found}
     none = TypeCounts()
     counted: _Found = {pack_type(type): (type, none) for type in await types(access)}
-    async for part in _parts(access, lambda transaction, after: counters.page(transaction, keyspace, after)):
+    async for part in parts_of(access.read, lambda transaction, after: counters.page(transaction, keyspace, after)):
         for packed, each in part:
             _note(counted, keyspace, packed, each)
     lost = await access.read(lambda transaction: creation.unreadable(transaction, keyspace, None))
@@ -267,7 +249,7 @@ async def pending_count(access: StoreAccess, type: JobType, due_by: RunAt | None
     page = COUNT_PAGE if most is None else min(COUNT_PAGE, most)
     counted = 0
     read = partial(reads.count, keys=keys, due_by=seconds, limit=page)
-    async with aclosing(_parts(access, lambda transaction, after: read(transaction, after=after))) as parts:
+    async with aclosing(parts_of(access.read, lambda transaction, after: read(transaction, after=after))) as parts:
         async for count in parts:
             counted += count
             if most is not None and counted >= most:
@@ -372,7 +354,7 @@ async def listed(
     async def read(transaction: Transaction, after: bytes | None) -> tuple[Sequence[tuple[bytes, Job]], bytes | None]:
         return await list_page(transaction, keyspace, keys, after, size, limits)
 
-    async with aclosing(_parts(access, read)) as parts:
+    async with aclosing(parts_of(access.read, read)) as parts:
         async for part in parts:
             for _, job in part:
                 if wanted is None or wanted(job):
@@ -387,7 +369,7 @@ async def active_ids(access: StoreAccess, type: JobType) -> list[JobId]:
         page = await running_jobs.active_ids(transaction, keys, after, COUNT_PAGE)
         return [id for _, id in page], page[-1][0] if len(page) == COUNT_PAGE else None
 
-    ids = [id async for part in _parts(access, read) for id in part]
+    ids = [id async for part in parts_of(access.read, read) for id in part]
     # A heartbeat moves an entry towards the end. If one came between two pages, the job was read twice: the later
     # position counts.
     return [*dict.fromkeys(reversed(ids))][::-1]

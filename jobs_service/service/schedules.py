@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Any, Final
 
 from jobs_service import json_data
-from jobs_service.actors.context import Context, DutifulActor, StoreAccess
+from jobs_service.actors.context import Context, DutifulActor, StoreAccess, parts_of
 from jobs_service.arguments import check_schedule_name
 from jobs_service.durations import Duration
 from jobs_service.layer.creation import handler_of
@@ -150,18 +150,13 @@ async def every_schedule(
         owner: has the keyspace.
         decode: as for `stored_schedules.page`.
     """
-    after: bytes | None = None
-    while True:
 
-        async def page(transaction: Transaction, after: bytes | None = after) -> Any:
-            return await stored_schedules.page(transaction.snapshot, owner.keyspace, after, decode)
+    async def page(transaction: Transaction, after: bytes | None) -> Any:
+        return await stored_schedules.page(transaction.snapshot, owner.keyspace, after, decode)
 
-        found, after = await read(page)
+    async for found in parts_of(read, page):
         for each in found:
             yield each
-        if after is None:
-            return
-        await asyncio.sleep(0)  # a store that answers at once never yields to the loop
 
 
 async def without_secrets(service: Any, found: StoredSchedule) -> StoredSchedule:
