@@ -120,6 +120,11 @@ class Held:
         """Whether its process has stood still since it began."""
         return self.process.pauses != self.pauses
 
+    def was_healthy(self, accepted: float, options: Mapping[str, Any]) -> bool:
+        """Whether it raised after so long that the attempts of its job, a continuous one, were counted anew."""
+        ran = None if self.failed is None else self.failed - accepted
+        return self.continuous and ran is not None and ran >= options["health_threshold"] - TOLERANCE
+
     def is_late(self, limit: float | None, now: float) -> bool:
         """Whether its time limit was over before anybody asked it to end, or it ended."""
         until = min(each for each in (self.asked, self.over, now) if each is not None)
@@ -200,7 +205,7 @@ def wrong_crash(
         run_at: when it is tried again, seconds since the epoch.
     """
     most, attempts = accepted.most_attempts(options), accepted.job.notes.attempts
-    if most is not None and attempts >= most:
+    if most is not None and attempts >= most and not (held is not None and held.was_healthy(accepted.now, options)):
         yield f"attempts: {{}} is to be tried again after {attempts} of {most}"
     limit = accepted.time_limit(options)
     if held is None or (held.failed is None and not (_is_overtime(said) and held.is_late(limit, float("inf")))):
