@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import math
-import re
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -62,16 +61,6 @@ def exact_number(value: Any) -> float | None:
         OverflowError: no float can hold it.
     """
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-_BYTES = re.compile(r"(\d{1,18})([kMG]?)B?", re.ASCII)
-_UNITS = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
-
-
-def bytes_of(text: str) -> int | None:
-    """Return the number of bytes in a text such as 500000000, 500M or 2G; None if it tells none."""
-    match = _BYTES.fullmatch(text)
-    return int(match[1]) * _UNITS[match[2]] if match else None
 
 
 def check_positive(what: str, value: Any) -> int:

@@ -1,7 +1,7 @@
 """Durations: seconds, a timedelta, or a text as people type it (`90`, `2.5s`, `10m`, `1h30m`, `2d`), everywhere alike.
 
-Arguments, options, settings, the command line, HTTP and the dashboard parse durations here. This module imports no
-other module of the package, because `errors` needs it too.
+Arguments, options, settings, the command line, HTTP and the dashboard parse durations here, and sizes as people type
+them (`500M`). This module imports no other module of the package, because `errors` needs it too.
 """
 
 from __future__ import annotations
@@ -138,3 +138,15 @@ def rest_after(took: float) -> float:
     long again.
     """
     return min(3 * took, LONGEST_REST)
+
+
+# Sizes
+
+_BYTES: Final = re.compile(r"(\d{1,18})([kMG]?)B?", re.ASCII)
+_BYTE_UNITS: Final = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
+
+
+def bytes_of(text: str) -> int | None:
+    """Return the number of bytes in a text such as 500000000, 500M or 2G; None if it tells none."""
+    match = _BYTES.fullmatch(text)
+    return int(match[1]) * _BYTE_UNITS[match[2]] if match else None

@@ -19,7 +19,6 @@ import typer
 from typer.core import TyperCommand
 
 from jobs_service import durations, json_data
-from jobs_service.arguments import bytes_of
 from jobs_service.cli import output, program
 from jobs_service.cli.output import Json
 from jobs_service.cli.program import PROGRAM
@@ -79,7 +78,7 @@ def parse_bytes(text: str) -> int:
     Raises:
         typer.BadParameter: it is none.
     """
-    if number := bytes_of(text):
+    if number := durations.bytes_of(text):
         return number
     raise typer.BadParameter(f"{text!r} is no number of bytes; write 500000000, 500M or 2G")
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack, cast, get_origin, get_type_hints
 
-from jobs_service.arguments import bytes_of, check_duration, exact_int, exact_number
-from jobs_service.durations import Bounds, Duration
+from jobs_service.arguments import check_duration, exact_int, exact_number
+from jobs_service.durations import Bounds, Duration, bytes_of
 from jobs_service.errors import InvalidSettings, a_kind_of, in_one_line, meant, shown
 from jobs_service.model import RunningJob
 from jobs_service.redaction import Redaction
