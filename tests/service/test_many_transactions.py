@@ -14,8 +14,8 @@ from tests.virtual_time import in_virtual_time
 MANY = 3000
 
 
-def take_a_moment() -> None:
-    time.sleep(0.006)
+def take_a_moment(seconds: float = 0.006) -> None:
+    time.sleep(seconds)
 
 
 async def test_more_than_the_store_does_within_the_time_limit_of_one_are_all_done(tmp_path: Path) -> None:
@@ -33,6 +33,26 @@ async def test_more_than_the_store_does_within_the_time_limit_of_one_are_all_don
             return await tx.kv.get(b"count")
 
         assert await jobs.transact(count) == (750).to_bytes(8, "little")
+
+
+async def test_the_first_of_many_slow_functions_is_answered_before_the_last_has_begun(tmp_path: Path) -> None:
+    """They share commits, but only for a part of the time limit: else the first would be refused, its effect open."""
+    begun: list[int] = []
+
+    async with JobsService(f"lmdb:{tmp_path}/store", supervise=False) as jobs:
+
+        async def slow(number: int) -> None:
+            async def function(tx: JobTransaction) -> None:
+                begun.append(number)
+                take_a_moment(0.1)
+                tx.kv.add(b"count", (1).to_bytes(8, "little"))
+
+            await jobs.transact(function)
+
+        calls = [asyncio.create_task(slow(number)) for number in range(25)]
+        await calls[0]
+        assert len(begun) < 25
+        await asyncio.gather(*calls)
 
 
 @in_virtual_time
