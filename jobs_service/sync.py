@@ -86,7 +86,7 @@ class _Portal:
         self._changing = threading.Lock()
         self._users = 0
         self._is_over = False
-        self._output: list[threading.Lock] = []
+        self._forking = threading.local()  # several threads may fork at once
         atexit.register(self._at_exit)
         os.register_at_fork(before=self._hold_output, after_in_parent=self._leave_output, after_in_child=self._in_child)
 
@@ -119,12 +119,11 @@ class _Portal:
         # A fork while the thread logs would leave a lock of structlog's output held in the child, for ever. (The
         # standard library's logging sees to that itself.)
         locks = getattr(structlog._output, "WRITE_LOCKS", {})
-        self._output = [lock for lock in [*locks.values()] if lock.acquire(timeout=_LONGEST_OUTPUT)]
+        self._forking.held = [lock for lock in [*locks.values()] if lock.acquire(timeout=_LONGEST_OUTPUT)]
 
     def _leave_output(self) -> None:
-        for lock in self._output:
+        for lock in self._forking.held:
             lock.release()
-        self._output = []
 
     def _in_child(self) -> None:
         """Begin anew: the thread is the parent's."""

@@ -331,6 +331,33 @@ def test_a_program_ends_however_it_ends_and_leaves_the_store_in_order(end: str, 
         assert len([*locks.iterdir()]) == 2
 
 
+def test_two_threads_that_fork_at_once_leave_no_lock_of_the_log_held(tmp_path: Path) -> None:
+    program = """
+import asyncio, os, sys, threading, time
+os.register_at_fork(before=lambda: time.sleep(1.3))  # longer than a fork waits for the other one's locks
+from jobs_service.sync import JobsService
+import jobs_service, structlog
+log = structlog.get_logger()
+async def opened():
+    async with jobs_service.JobsService(sys.argv[1]):
+        pass
+asyncio.run(opened())  # the store's hooks, which have forks wait for each other, so come after those of the service
+jobs = JobsService(sys.argv[1])
+jobs.set_type_timeout("work", 60)
+def fork(delay):
+    time.sleep(delay)
+    if not (child := os.fork()):
+        log.info("child"); os._exit(0)
+    os.waitpid(child, 0)
+threads = [threading.Thread(target=fork, args=(delay,)) for delay in (0, 0.05)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+log.info("parent")
+"""
+    found = run(program, tmp_path)
+    assert found[0] == 0, found
+
+
 def test_a_call_whose_loop_has_ended_raises() -> None:
     loop = asyncio.new_event_loop()
     calls = LoopCalls(loop)
