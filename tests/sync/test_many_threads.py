@@ -338,6 +338,7 @@ os.register_at_fork(before=lambda: time.sleep(1.3))  # longer than a fork waits 
 from jobs_service.sync import JobsService
 import jobs_service, structlog
 log = structlog.get_logger()
+log.info("before")
 async def opened():
     async with jobs_service.JobsService(sys.argv[1]):
         pass
