@@ -25,8 +25,8 @@ IfExists: TypeAlias = Literal["error", "resubmit", "ignore"]
 EnqueueRule: TypeAlias = IfExists | Literal["unique"]
 """Rules of `enqueue` for a job that exists already."""
 IF_EXISTS: tuple[IfExists, ...] = ("error", "resubmit", "ignore")
-_IF_EXISTS: dict[str, IfExists] = {rule: rule for rule in IF_EXISTS}
 """Rules of `add` for a job that exists already."""
+_IF_EXISTS: dict[str, IfExists] = {rule: rule for rule in IF_EXISTS}
 
 Spread: TypeAlias = int | Literal["adaptive"]
 """Number of jobs at the front of a queue from which a worker picks its start at random; see JobsService.accept."""

@@ -51,7 +51,10 @@ def loads(encoded: bytes | str) -> Any:
         return pydantic_core.from_json(encoded, allow_inf_nan=False)
     except ValueError:  # not JSON, or lone surrogates
         # The standard library would guess the encoding; JSON in UTF-16, for instance, is refused here.
-        text = encoded if isinstance(encoded, str) else encoded.decode("utf-8", "surrogatepass")
+        try:
+            text = encoded if isinstance(encoded, str) else encoded.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            raise ValueError("not JSON (not UTF-8)") from None
         return json_data.parsed(text)
 
 

@@ -72,7 +72,10 @@ def _beside(name: str, arguments: argparse.Namespace) -> Iterator[Figure]:
         for checkout, found in sides[::-1] if pair % 2 else sides:
             figures = _measure_apart(checkout, name, arguments)
             if isinstance(figures, str):
-                print(f"{name}: {checkout} cannot be measured: {figures}", file=sys.stderr)
+                why = f"{name}: {checkout} cannot be measured: {figures}"
+                if checkout == here:
+                    raise SystemExit(why)
+                print(why, file=sys.stderr)
                 return
             found.append(figures)
     for others, ours in zip(*(zip(*found, strict=True) for _, found in sides), strict=True):

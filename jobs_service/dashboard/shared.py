@@ -34,7 +34,7 @@ _PATIENCE: Final = 0.05
 _AGO: Final = {"hour": 86_400.0, "day": 86_400.0, "week": 604_800.0}
 """How long before each span is what it is compared with; that of a month is not kept."""
 _RECENT: Final = 10.0
-"""Seconds for which a page does not wait for newer sums if reading them takes long."""
+"""Seconds beyond their rest for which sums will do without a wait, if reading them takes long."""
 _USUAL_FOR: Final = 600.0
 _KEPT: Final = 30.0
 """Seconds for which the events of a type's week and month are kept."""
@@ -225,16 +225,14 @@ class _Sums:
         self._service, self._span, self._ago = service, span, ago
         self._found: dict[int, Interval] = {}
         self._read_to: int | None = None
-        self._read_at: float | None = None
-        """When a slow read has ended; None if the last one was quick."""
-        self._good_until = 0.0
+        self._good_until = -math.inf
         self._task: asyncio.Task[None] | None = None
 
     async def get(self, types: Iterable[JobType]) -> list[Interval] | None:
         if (self._task is None or self._task.done()) and time.monotonic() >= self._good_until:
             self._task = asyncio.create_task(self._read([*types]), name="sums of all types")
         # What a slow read has found lately will do while it is read again: the page itself looks again in a second.
-        is_due = self._read_at is None or time.monotonic() - self._read_at > _RECENT
+        is_due = time.monotonic() - self._good_until > _RECENT
         if self._task is not None and not self._task.done() and is_due:
             await asyncio.wait([self._task], timeout=_PATIENCE)
         if self._read_to is None:
@@ -259,7 +257,5 @@ class _Sums:
             kept = {number: each for number, each in self._found.items() if first <= number < begin}
             self._found = kept | dict(enumerate(found, begin))
             self._read_to = last
-        ended = time.monotonic()
-        took = ended - began
-        self._read_at = None if took < QUICK else ended
-        self._good_until = 0.0 if took < QUICK else ended + max(rest_after(took), _REST)
+        took = time.monotonic() - began
+        self._good_until = -math.inf if took < QUICK else time.monotonic() + max(rest_after(took), _REST)

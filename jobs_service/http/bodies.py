@@ -101,7 +101,7 @@ def decoded(raw: bytes, what: str) -> Any:
     try:
         return json_types.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise Refusal("bad-request", f"{what} is not JSON: {str(error)[:200]}") from None
+        raise Refusal("bad-request", f"{what} is {str(error)[:200]}") from None
 
 
 def checked(model: type[BaseModel], value: Any, what: str) -> Any:

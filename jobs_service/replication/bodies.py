@@ -40,7 +40,7 @@ def decoded(text: bytes | bytearray) -> Any:
     except ValueError:
         pass
     try:  # The standard library's decoder takes half a surrogate pair, which documents may hold.
-        return json_data.parsed(text.decode("utf-8", "surrogatepass"))
+        return json_data.parsed(text.decode(json.detect_encoding(text), "surrogatepass"))
     except ValueError:
         raise ProtocolError("an answer is not JSON") from None
 

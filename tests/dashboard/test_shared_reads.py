@@ -32,7 +32,7 @@ async def test_a_page_shows_the_last_sums_while_newer_ones_take_long() -> None:
     async with JobsService("memory:") as jobs:
         sums = shared._Sums(jobs, SPANS["hour"])
         assert await sums.get([]) is not None
-        sums._read_at, sums._good_until = asyncio.get_running_loop().time(), 0.0  # as after a slow read, which is over
+        sums._good_until = asyncio.get_running_loop().time() - 1.0  # as after a slow read, which has rested
         let_end, read = asyncio.Event(), sums._read
 
         async def slowly(types: list[JobType]) -> None:
