@@ -423,6 +423,7 @@ class StoreRoom:
         self._disk_at = -_RECENTLY
         self._disk_left = 0.0
         self._disk_share = 0.0
+        self._kept = self._unseen = 0
         self._filling = False
 
     def is_due(self, number: int) -> bool:
@@ -463,6 +464,10 @@ class StoreRoom:
         self._left -= size
         self._left_for_urgent -= size
         self._disk_left -= size
+        # The estimate is off by less than the part that is kept, whatever a commit costs beside what it writes.
+        self._unseen += size
+        if self._unseen > self._kept // 2:
+            self._disk_at = -_RECENTLY
 
     def claim(self, size: int) -> None:
         """Refuse an addition of so many bytes if there is no room.
@@ -487,7 +492,7 @@ class StoreRoom:
         now = monotonic()
         if now - self._disk_at < _RECENTLY:
             return
-        self._disk_at = now
+        self._disk_at, self._unseen = now, 0
         try:
             disk = os.statvfs(self._file.parent)
             found = os.stat(self._file)
@@ -495,12 +500,12 @@ class StoreRoom:
             self._disk_left, self._disk_share = math.inf, 0.0
             return
         free = disk.f_bavail * disk.f_frsize
-        kept = min(_MOST_KEPT, disk.f_blocks * disk.f_frsize // _SHARE)
+        self._kept = min(_MOST_KEPT, disk.f_blocks * disk.f_frsize // _SHARE)
         # Free pages within the file are on the disk already.
         within = max(0, min(file_size, 512 * found.st_blocks) - used)
         # Pages that are only in SQLite's log yet need their room in the file before the log can begin anew.
         owed = max(0, file_size - found.st_size)
-        self._disk_left = free + within - kept - owed
+        self._disk_left = free + within - self._kept - owed
         self._disk_share = used / (used + within + free) if free else 1.0
 
     def _tell(self, used: int) -> None:
