@@ -102,6 +102,10 @@ class Presence:
         if self._writer is not None:
             self._writer.changed()
 
+    def quiet(self, why: str) -> None:
+        """Take no more jobs from now on, as at a request by `why`."""
+        self._obey(ProcessRequest(ProcessAction.QUIET, why, self._context.sources.wall_time()))
+
     def outbox_changed(self, info: OutboxInfo) -> None:
         """Take over the state of an outbox from its relay; others see it at once if its error is another."""
         before = self.outboxes.get(info.name)

@@ -178,8 +178,8 @@ def test_a_worker_with_so_much_memory_is_replaced_at_once_and_ends_with_its_last
         replaced = event_named(daemon, "worker_replaced")
         assert replaced["process"] == first
         assert re.fullmatch(r"it has 2\d{8} bytes of memory", replaced["why"])
-        # It learns from the store that it takes no more jobs.
-        assert any(result_of(tmp_path, "pid", f"b-{number}") != first for number in range(100))
+        # The first worker may be in the midst of taking a job when it is told to take no more.
+        assert any(result_of(tmp_path, "pid", f"b-{number}") != first for number in range(2))
         assert is_alive(first)
         (tmp_path / "leave").touch()
         assert in_store(tmp_path, lambda jobs: jobs.result("leaks", "a", timeout=HANG)) == first
