@@ -55,7 +55,7 @@ _MAX_BATCH_BYTES: Final = 16_000_000
 
 _QUIET: Final = 1.0
 """Seconds without a commit after which the checks for other processes' commits become rarer."""
-_RARER: Final = 2
+_RARER: Final = 3
 _LOOKS_REST: Final = 10
 """Least wait after looking up all watched keys, as a multiple of the time that it took."""
 _LONGEST_REST: Final = 3.0
