@@ -428,7 +428,9 @@ class Parent:
         loop = asyncio.get_running_loop()
         while not (why := self._limit_reached(service)):  # noqa: ASYNC110 - memory has no event
             await asyncio.sleep(_LOOK)
-        service._presence.quiet(why)  # before anybody takes it for gone
+        if service.process_id:
+            with contextlib.suppress(JobsError):  # it ends all the same
+                await service.quiet_process(service.process_id)
         self.tell(leaving=why)
         if service.process_id:
             latest = loop.time() + _LONGEST_LEAVING

@@ -37,8 +37,13 @@ async def overview(visit: Visit) -> Response:
     sort = choice(visit.query.get("sort"), ("attention", "name", *STATES))
     reads = visit.reads
     counts = await reads.counts()
-    hour, queues, processes, sums = await asyncio.gather(
-        reads.last_hour(), reads.queues(), reads.processes(), reads.sums(window, counts)
+    hour, queues, processes, sums, earlier, usual = await asyncio.gather(
+        reads.last_hour(),
+        reads.queues(),
+        reads.processes(),
+        reads.sums(window, counts),
+        reads.sums_before(window, counts),
+        reads.usual(),
     )
     if not counts and not processes:
         return page(visit, "empty.html", {}, live={"of": "types"})
@@ -53,9 +58,7 @@ async def overview(visit: Visit) -> Response:
     queues = {**queues, **dict(zip((type for type in some if type not in queues), known, strict=True))}
     recent = await reads.lately(some, window)
     every = None if sums is None else Lately.merged(figures.SPANS[window], sums)
-    earlier = None if sums is None else await reads.sums_before(window, counts)
     before = None if earlier is None else Lately.merged(figures.SPANS[window], earlier)
-    usual = await reads.usual()
     then = partial(past_page.address, visit)
     attention = [*_processes(visit, processes), *_outboxes(visit, processes)]
     attention += [_shown(visit, each) for each in problems.values()]

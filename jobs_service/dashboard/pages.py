@@ -29,7 +29,7 @@ from jobs_service.errors import JobsError
 from jobs_service.http.problems import Refusal
 from jobs_service.http.state import STREAM
 from jobs_service.http.streams import EventStream
-from jobs_service.model import JobEvent, JobState
+from jobs_service.model import JobEvent, JobState, JobType
 from jobs_service.service.bulk_actions import BulkActions
 from jobs_service.service.selection import BadFilter
 
@@ -111,20 +111,25 @@ class Dashboard:
 
     async def _live(self, visit: Visit) -> Response:
         """Return a stream of server-sent events: "changed" whenever the open page is out of date."""
-        of, service = visit.query.get("of", "types"), visit.service
+        of, service, reads = visit.query.get("of", "types"), visit.service, visit.reads
+
+        async def types() -> Any:
+            return await reads.counts(LEAST / 2), reads.news
+
+        async def of_type(type: JobType) -> Any:
+            return (await reads.counts(LEAST / 2)).get(type), await service.paused(type), reads.news
+
+        async def processes() -> Any:
+            return await reads.processes(), reads.news
+
         if of == "job":
             news = of_job(self._open, service, visit.type(), visit.id())
         elif of == "processes":
-            news = changes(self._open, visit.reads.processes)
+            news = changes(self._open, processes)
         elif of == "type":
-            type = visit.type()
-
-            async def type_now() -> Any:
-                return (await visit.reads.counts(LEAST / 2)).get(type), await service.paused(type)
-
-            news = changes(self._open, type_now)
+            news = changes(self._open, partial(of_type, visit.type()))
         else:
-            news = changes(self._open, lambda: visit.reads.counts(LEAST / 2))
+            news = changes(self._open, types)
         who, address = visit.request.state.who, visit.request.state.client
         return EventStream(visit.state, visit.request, who, address, news)
 
@@ -144,7 +149,6 @@ class Dashboard:
                 answer = await (self._open.page(visit, handle) if is_again else handle(visit))
                 if method == "POST":
                     self._shared.forget()
-                    self._open.forget()
                 return answer
             except Refusal as refusal:
                 if not refusal.is_denial:
@@ -191,23 +195,19 @@ class OpenPages:
         self._streams = 0
 
     async def page(self, visit: Visit, handle: Handle) -> Response:
-        """Return a page that was begun at most LEAST seconds before it was asked for."""
+        """Return a page that was begun after it was asked for: what changed before that is on it."""
         asked = time.monotonic()
         key = (visit.here, visit.role, visit.theme, visit.zone, visit.request.state.base)
         async with self._making:
             began = time.monotonic()
             made = self._made.get(key)
-            if made is None or made[0] < asked - LEAST:
+            if made is None or made[0] < asked:
                 self._made = {key: each for key, each in self._made.items() if each[0] > began - LEAST}
                 made = began, await handle(visit)
                 if isinstance(made[1], HTMLResponse):  # a stream can be sent once only
                     self._made[key] = made
             self._cost += (time.monotonic() - began - self._cost) / 10
             return made[1]
-
-    def forget(self) -> None:
-        """Make all pages anew: a user has changed something."""
-        self._made = {}
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[None]:

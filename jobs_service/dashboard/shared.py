@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from jobs_service.dashboard.figures import SPANS, Lately, Span, lately
 from jobs_service.durations import rest_after
@@ -30,7 +31,7 @@ _REST: Final = 1.0
 MOST_QUEUES: Final = 100
 """Most types whose queues are read: those with the most ready jobs."""
 _PATIENCE: Final = 0.05
-"""Seconds that a page waits for the sums of all types; then it shows the last ones."""
+"""Seconds that a page waits for the sums of all types, and for usual hours; then it shows the last ones."""
 _AGO: Final = {"hour": 86_400.0, "day": 86_400.0, "week": 604_800.0}
 """How long before each span is what it is compared with; that of a month is not kept."""
 _RECENT: Final = 10.0
@@ -60,21 +61,28 @@ class Usual(NamedTuple):
 class Shared:
     """Reads for all pages of a server.
 
+    Where reading takes long, a page shows what was read last. It is read once more then, and if it differs, open pages
+    are told: another change, at which they would ask again, may be far away.
+
     Args:
         service: of the jobs.
+
+    Attributes:
+        news: how often something that a page has shown so turned out to differ.
     """
 
     def __init__(self, service: JobsService) -> None:
+        self.news = 0
         self._service = service
         self._counts: _Shared[dict[JobType, TypeCounts]] = _Shared(service.counts)
-        self._last_hour: _Shared[LastHour] = _Shared(self._read_last_hour)
-        self._queues: _Shared[dict[JobType, QueueState]] = _Shared(self._read_queues)
+        self._last_hour: _Shared[LastHour] = _Shared(self._read_last_hour, self._tell)
+        self._queues: _Shared[dict[JobType, QueueState]] = _Shared(self._read_queues, self._tell)
         self._processes: _Shared[list[ProcessInfo]] = _Shared(service.processes)
-        self._failures: _Shared[Failures] = _Shared(self._read_failures)
-        self._usual: _Shared[Usual | None] = _Shared(self._read_usual)
+        self._failures: _Shared[Failures] = _Shared(self._read_failures, self._tell)
+        self._usual: _Shared[Usual | None] = _Shared(self._read_usual, self._tell)
         self._lately: dict[tuple[str, JobType], tuple[float, Lately]] = {}
-        self._sums = {name: _Sums(service, span) for name, span in SPANS.items()}
-        self._before = {name: _Sums(service, SPANS[name], ago) for name, ago in _AGO.items()}
+        self._sums = {name: _Sums(service, self._tell, span) for name, span in SPANS.items()}
+        self._before = {name: _Sums(service, self._tell, SPANS[name], ago) for name, ago in _AGO.items()}
 
     async def counts(self, age: float = 0.0) -> dict[JobType, TypeCounts]:
         """Return the counts of all types, some tenths of a second old if there are very many.
@@ -132,8 +140,8 @@ class Shared:
         return await self._before[window].get(types) if window in self._before else None
 
     async def usual(self) -> Usual | None:
-        """Return what usually happens in such an hour, some minutes old; None if that is not known."""
-        return await self._usual.get(_USUAL_FOR)
+        """Return what usually happens in such an hour, some minutes old; None if that is not known yet."""
+        return await self._usual.soon(_USUAL_FOR)
 
     def known_problems(self) -> tuple[int, int]:
         """Return the numbers of failed jobs in the last hour and of silent processes, as last read."""
@@ -148,8 +156,13 @@ class Shared:
 
     async def close(self) -> None:
         """End what reads in the background."""
-        for each in (*self._sums.values(), *self._before.values()):
-            await each.close()
+        shared = self._last_hour, self._failures, self._queues, self._usual
+        sums = *self._sums.values(), *self._before.values()
+        for background in [*(each.background for each in shared), *(each.background for each in sums)]:
+            await background.close()
+
+    def _tell(self) -> None:
+        self.news += 1
 
     async def _read_last_hour(self) -> LastHour:
         return await last_hour(self._service, await self.counts())
@@ -192,11 +205,55 @@ def _ready_first(counts: Mapping[JobType, TypeCounts]) -> Callable[[JobType], tu
     return lambda type: (-counts[type].ready, -counts[type].pending)
 
 
-class _Shared(Generic[T]):
-    """A value that is read once for all simultaneous callers if reading it takes long; `found` is the last one."""
+class _Background:
+    """The read of one thing in the background, for pages that do not wait for it.
 
-    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
+    Args:
+        tell: called when a page has shown what was read before, and the new differs.
+    """
+
+    def __init__(self, tell: Callable[[], object]) -> None:
+        self._tell = tell
+        self._task: asyncio.Task[None] | None = None
+        self._is_shown = False
+
+    def begin(self, read: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begin to read, if nothing is being read."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(read(), name="read for pages")
+
+    async def wait(self, seconds: float) -> None:
+        """Wait a moment for its end; without it, the caller shows what was read before."""
+        assert self._task is not None
+        if seconds:
+            await asyncio.wait([self._task], timeout=seconds)
+        self._is_shown = self._is_shown or not self._task.done()
+
+    def ended(self, before: object, now: object) -> None:
+        """Tell of the new if it is news."""
+        if self._is_shown and now != before:
+            self._tell()
+        self._is_shown = False
+
+    async def close(self) -> None:
+        """End it."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+
+class _Shared(Generic[T]):
+    """A value that is read once for all simultaneous callers if reading it takes long; `found` is the last one.
+
+    Args:
+        read: reads it.
+        tell: see _Background; None if the value of a slow read is not read once more.
+    """
+
+    def __init__(self, read: Callable[[], Awaitable[T]], tell: Callable[[], object] | None = None) -> None:
         self._read = read
+        self._is_followed = tell is not None
+        self.background = _Background(tell or _nothing)
         self.found: T | None = None
         self._began = self._read_at = self._good_until = -math.inf
         self._forgotten = -math.inf
@@ -209,44 +266,58 @@ class _Shared(Generic[T]):
         async with self._reading:
             began = time.monotonic()
             is_good = began < self._good_until or began - self._read_at < age
-            if is_good and self._began > self._forgotten:
-                return cast(T, self.found)  # it has been read, and is None only if T may be
-            self.found = found = await self._read()
-            self._began, self._read_at = began, (ended := time.monotonic())
-            took = ended - began
-            self._good_until = -math.inf if took < QUICK else ended + max(rest_after(took), _REST)
-            return found
+            if not is_good or self._began <= self._forgotten:
+                before, self.found = self.found, await self._read()
+                self._began, self._read_at = began, (ended := time.monotonic())
+                took = ended - began
+                self._good_until = -math.inf if took < QUICK else ended + max(rest_after(took), _REST)
+                self.background.ended(before, self.found)
+            elif self._is_followed and not age:
+                self.background.begin(self._get_again)
+                await self.background.wait(0)
+            return cast(T, self.found)  # it has been read, and is None only if T may be
+
+    async def soon(self, age: float) -> T | None:
+        """Return the value as `get` does, or the last one if reading it takes long."""
+        self.background.begin(partial(self._get_in_background, age))
+        await self.background.wait(_PATIENCE)
+        return self.found
+
+    async def _get_again(self) -> None:
+        await asyncio.sleep(max(self._good_until - time.monotonic(), 0))
+        await self._get_in_background(0.0)
+
+    async def _get_in_background(self, age: float) -> None:
+        with suppress(JobsError):  # the page's own reads say so
+            await self.get(age)
+
+
+def _nothing() -> None:
+    """Tell nobody."""
 
 
 class _Sums:
     """The events of all types by interval, read in the background; intervals that are over are read once."""
 
-    def __init__(self, service: JobsService, span: Span, ago: float = 0.0) -> None:
+    def __init__(self, service: JobsService, tell: Callable[[], object], span: Span, ago: float = 0.0) -> None:
+        self.background = _Background(tell)
         self._service, self._span, self._ago = service, span, ago
         self._found: dict[int, Interval] = {}
         self._read_to: int | None = None
         self._good_until = -math.inf
-        self._task: asyncio.Task[None] | None = None
 
     async def get(self, types: Iterable[JobType]) -> list[Interval] | None:
-        if (self._task is None or self._task.done()) and time.monotonic() >= self._good_until:
-            self._task = asyncio.create_task(self._read([*types]), name="sums of all types")
-        # What a slow read has found lately will do while it is read again: the page itself looks again in a second.
-        is_due = time.monotonic() - self._good_until > _RECENT
-        if self._task is not None and not self._task.done() and is_due:
-            await asyncio.wait([self._task], timeout=_PATIENCE)
+        # What a slow read has found lately will do while it is read again.
+        is_recent = time.monotonic() - self._good_until <= _RECENT
+        self.background.begin(partial(self._read, [*types]))
+        await self.background.wait(0 if is_recent else _PATIENCE)
         if self._read_to is None:
             return None
         numbers = range(self._read_to - self._span.intervals + 1, self._read_to + 1)
         return [self._found[number] for number in numbers]
 
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-
     async def _read(self, types: list[JobType]) -> None:
+        await asyncio.sleep(max(self._good_until - time.monotonic(), 0))
         began = time.monotonic()
         span = self._span
         last = int((self._service.wall_time() - self._ago) // span.interval)
@@ -254,8 +325,10 @@ class _Sums:
         begin = first if self._read_to is None else max(first, self._read_to - _OPEN + 1)
         with suppress(JobsError):  # a store that cannot be reached now: the page's own answer says so
             found = await together(self._service._access, types, span.resolution, begin, last)
-            kept = {number: each for number, each in self._found.items() if first <= number < begin}
+            before = self._found
+            kept = {number: each for number, each in before.items() if first <= number < begin}
             self._found = kept | dict(enumerate(found, begin))
             self._read_to = last
+            self.background.ended(before, self._found)
         took = time.monotonic() - began
         self._good_until = -math.inf if took < QUICK else time.monotonic() + max(rest_after(took), _REST)

@@ -102,10 +102,6 @@ class Presence:
         if self._writer is not None:
             self._writer.changed()
 
-    def quiet(self, why: str) -> None:
-        """Take no more jobs from now on, as at a request by `why`."""
-        self._obey(ProcessRequest(ProcessAction.QUIET, why, self._context.sources.wall_time()))
-
     def outbox_changed(self, info: OutboxInfo) -> None:
         """Take over the state of an outbox from its relay; others see it at once if its error is another."""
         before = self.outboxes.get(info.name)
@@ -114,7 +110,7 @@ class Presence:
             self.changed()
 
     def _new_writer(self) -> ProcessRowWriter:
-        self._writer = ProcessRowWriter(self._context, self.id, self._row, self._obey)
+        self._writer = ProcessRowWriter(self._context, self.id, self._row, self.obey)
         return self._writer
 
     async def _leave(self, task: asyncio.Task[None]) -> None:
@@ -167,7 +163,7 @@ class Presence:
             return ProcessState.STOPPING
         return ProcessState.QUIET if self.is_quiet else ProcessState.RUNNING
 
-    def _obey(self, request: ProcessRequest) -> None:
+    def obey(self, request: ProcessRequest) -> None:
         """Obey a request, unless it has been obeyed already."""
         action = request.action
         if action is ProcessAction.STOP:
@@ -211,7 +207,9 @@ def relayed(processes: Iterable[ProcessInfo]) -> list[OutboxInfo]:
     return [*{outbox.name: outbox for outbox in sorted(found, key=lambda each: not each.error)}.values()]
 
 
-async def ask(access: StoreAccess, context: Context, id: Any, action: ProcessAction, who: str) -> ProcessInfo:
+async def ask(
+    access: StoreAccess, context: Context, here: Presence, id: Any, action: ProcessAction, who: str
+) -> ProcessInfo:
     """Send a request to a process; see JobsService.ask_process."""
     checked = rows.checked_id(id)
     sources, keyspace = context.sources, access.keyspace
@@ -225,6 +223,8 @@ async def ask(access: StoreAccess, context: Context, id: Any, action: ProcessAct
         raise ProcessGone(f"process {checked} has died; it was heard of last at {heard}")
     request = ProcessRequest(action, who or sources.worker, sources.wall_time())
     await access.transact(lambda unit: rows.ask(unit, checked, request))
+    if checked == here.id:
+        here.obey(request)
     return found
 
 

@@ -854,7 +854,8 @@ class JobsService(Handlers):
     async def quiet_process(self, id: str) -> ProcessInfo:
         """Have a process take no more jobs for its handlers; running jobs go on, and the process stays.
 
-        The request arrives at once; a disconnected process gets it when it reads its row again.
+        The request arrives at once, at this process before the return; a disconnected process gets it when it reads its
+        row again.
 
         Args:
             id: of the process, as `processes` has it.
@@ -887,7 +888,7 @@ class JobsService(Handlers):
             action: the request.
             who: the requester, for the log of the process; empty for this process.
         """
-        return await presence.ask(self._access, self._context, id, action, who)
+        return await presence.ask(self._access, self._context, self._presence, id, action, who)
 
     # Interfaces to this service
 

@@ -34,12 +34,18 @@ _TouchedTypes: TypeAlias = dict[TypeKeys, bool]
 
 
 _MOST_AT_ONCE: Final = 256
-"""Limit of simultaneous transactions: each has a time limit once it has begun, and a store commits many of them
-together, so that more at once are no faster."""
+"""Limit of simultaneous transactions: a store commits many of them together, so that more at once are no faster."""
+_FIRST_AT_ONCE: Final = 16
+_QUICK: Final = 0.05
+_SLOW: Final = 0.25
+"""Shares of the time limit: a transaction that takes less lets one more be at once, one that takes longer one less."""
 
 
 class _Places:
     """The places of running transactions: a transaction that finds none free waits for one, in order.
+
+    There are as many as the store answers well within the time limit of each, which begins with its place: an embedded
+    store runs functions one after the other, and with too many slow ones the last would be refused.
 
     Args:
         seconds: time limit of a transaction; a waiter of about that age is refused when the store does not answer.
@@ -47,32 +53,43 @@ class _Places:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._free = _MOST_AT_ONCE
+        self._number = self._free = _FIRST_AT_ONCE
         self._waiting: deque[tuple[asyncio.Future[None], float]] = deque()
 
-    async def take(self) -> None:
-        """Wait for a place; the caller must give it back."""
-        if self._free:
-            self._free -= 1
-            return
+    async def take(self) -> float:
+        """Wait for a place, and return the time; the caller must give it back."""
         loop = asyncio.get_running_loop()
+        if self._free > 0:
+            self._free -= 1
+            return loop.time()
         place = loop.create_future()
         self._waiting.append((place, loop.time()))
         try:
             await place
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():
-                self.give_back()
+                self._add(1)
             raise
+        return loop.time()
 
-    def give_back(self) -> None:
-        """Pass a place to the oldest waiter, or free it."""
-        while self._waiting:
+    def give_back(self, since: float) -> None:
+        """Pass a place that was taken at a time to the oldest waiter, or free it."""
+        took = asyncio.get_running_loop().time() - since
+        more = 0
+        if took < _QUICK * self._seconds:
+            more = int(self._number < _MOST_AT_ONCE)
+        elif took > _SLOW * self._seconds:
+            more = -int(self._number > 1)
+        self._number += more
+        self._add(1 + more)
+
+    def _add(self, places: int) -> None:
+        self._free += places
+        while self._free > 0 and self._waiting:
             place, _ = self._waiting.popleft()
             if not place.done():
                 place.set_result(None)
-                return
-        self._free += 1
+                self._free -= 1
 
     def refuse(self, error: StoreUnavailable) -> None:
         """Refuse waiters that have waited for about a whole time limit, because the store does not answer."""
@@ -164,7 +181,7 @@ class Transactions:
                 self._abandoned.give_back(entry)
 
         self._access.check_open()
-        await self._places.take()
+        since = await self._places.take()
         try:
             self._access.check_open()  # it may have been closed while this waited
             result = await self._context.transact(work, abandoned)
@@ -181,7 +198,7 @@ class Transactions:
             forget_ends()
             raise
         finally:
-            self._places.give_back()
+            self._places.give_back(since)
         reads.end()
         committed()
         return result

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from jobs_service import JobsService, JobType
+import pytest
+
+from jobs_service import JobsService, JobType, Outcome
 from jobs_service.dashboard import shared
-from jobs_service.dashboard.figures import SPANS
 from jobs_service.dashboard.shared import QUICK, Shared
 
 
@@ -30,7 +31,7 @@ async def test_that_nothing_is_usual_yet_is_read_once_as_well() -> None:
 
 async def test_a_page_shows_the_last_sums_while_newer_ones_take_long() -> None:
     async with JobsService("memory:") as jobs:
-        sums = shared._Sums(jobs, SPANS["hour"])
+        sums = Shared(jobs)._sums["hour"]
         assert await sums.get([]) is not None
         sums._good_until = asyncio.get_running_loop().time() - 1.0  # as after a slow read, which has rested
         let_end, read = asyncio.Event(), sums._read
@@ -44,4 +45,30 @@ async def test_a_page_shows_the_last_sums_while_newer_ones_take_long() -> None:
         await asyncio.wait([reading], timeout=QUICK)
         assert reading.done()
         let_end.set()
-        await sums.close()
+        await sums.background.close()
+
+
+async def test_open_pages_are_told_when_what_they_show_was_read_before_the_last_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = asyncio.Event()
+    monkeypatch.setattr(shared, "QUICK", 0.0)  # as with very many types: what was read is shown for a while
+    monkeypatch.setattr(Shared, "_tell", lambda _: told.set())
+    async with JobsService("memory:") as jobs:
+        reads = Shared(jobs)
+
+        async def shown() -> tuple[int, int]:
+            sums = await reads.sums("hour", await reads.counts())
+            return sum(each.totals.failed for each in sums or ()), (await reads.last_hour()).totals.failed
+
+        await jobs.set_type_timeout("email", 60)
+        await shown()
+        await jobs.add("email", "one")
+        job = await jobs.accept("email")
+        assert job is not None
+        await job.finish(outcome=Outcome.FAILED)
+        async with asyncio.timeout(30):
+            while await shown() != (1, 1):
+                await told.wait()
+                told.clear()
+        await reads.close()
