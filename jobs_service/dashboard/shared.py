@@ -209,13 +209,14 @@ class _Background:
     """The read of one thing in the background, for pages that do not wait for it.
 
     Args:
-        tell: called when a page has shown what was read before, and the new differs.
+        tell: called when a page has shown what was read before, and the new differs; also if the read had begun before
+            the page asked, as it may have missed what the page is to show.
     """
 
     def __init__(self, tell: Callable[[], object]) -> None:
         self._tell = tell
         self._task: asyncio.Task[None] | None = None
-        self._is_shown = False
+        self._shown_at = -math.inf
 
     def begin(self, read: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Begin to read, if nothing is being read."""
@@ -227,13 +228,14 @@ class _Background:
         assert self._task is not None
         if seconds:
             await asyncio.wait([self._task], timeout=seconds)
-        self._is_shown = self._is_shown or not self._task.done()
+        if not self._task.done():
+            self._shown_at = time.monotonic()
 
-    def ended(self, before: object, now: object) -> None:
-        """Tell of the new if it is news."""
-        if self._is_shown and now != before:
+    def ended(self, began: float, before: object, found: object) -> None:
+        """Tell of what a read has found that began at a time."""
+        if self._shown_at > -math.inf and (found != before or began < self._shown_at):
             self._tell()
-        self._is_shown = False
+        self._shown_at = -math.inf
 
     async def close(self) -> None:
         """End it."""
@@ -271,7 +273,7 @@ class _Shared(Generic[T]):
                 self._began, self._read_at = began, (ended := time.monotonic())
                 took = ended - began
                 self._good_until = -math.inf if took < QUICK else ended + max(rest_after(took), _REST)
-                self.background.ended(before, self.found)
+                self.background.ended(began, before, self.found)
             elif self._is_followed and not age:
                 self.background.begin(self._get_again)
                 await self.background.wait(0)
@@ -284,7 +286,8 @@ class _Shared(Generic[T]):
         return self.found
 
     async def _get_again(self) -> None:
-        await asyncio.sleep(max(self._good_until - time.monotonic(), 0))
+        while (rest := self._good_until - time.monotonic()) > 0:  # noqa: ASYNC110 - others may read it meanwhile
+            await asyncio.sleep(rest)
         await self._get_in_background(0.0)
 
     async def _get_in_background(self, age: float) -> None:
@@ -329,6 +332,6 @@ class _Sums:
             kept = {number: each for number, each in before.items() if first <= number < begin}
             self._found = kept | dict(enumerate(found, begin))
             self._read_to = last
-            self.background.ended(before, self._found)
+            self.background.ended(began, before, self._found)
         took = time.monotonic() - began
         self._good_until = -math.inf if took < QUICK else time.monotonic() + max(rest_after(took), _REST)

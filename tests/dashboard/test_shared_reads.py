@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, JobType, Outcome
+from jobs_service import JobsService, Outcome
 from jobs_service.dashboard import shared
 from jobs_service.dashboard.shared import QUICK, Shared
 
@@ -29,22 +30,31 @@ async def test_that_nothing_is_usual_yet_is_read_once_as_well() -> None:
         await reads.close()
 
 
-async def test_a_page_shows_the_last_sums_while_newer_ones_take_long() -> None:
+async def test_a_page_shows_the_last_sums_while_newer_ones_take_long_and_is_told_of_these(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also if they are the same: they may have been read before the change for which the page has asked."""
+    told = asyncio.Event()
+    monkeypatch.setattr(Shared, "_tell", lambda _: told.set())
     async with JobsService("memory:") as jobs:
         sums = Shared(jobs)._sums["hour"]
         assert await sums.get([]) is not None
         sums._good_until = asyncio.get_running_loop().time() - 1.0  # as after a slow read, which has rested
-        let_end, read = asyncio.Event(), sums._read
+        let_end, read = asyncio.Event(), shared.together
 
-        async def slowly(types: list[JobType]) -> None:
+        async def slowly(*args: Any) -> Any:
             await let_end.wait()
-            await read(types)
+            return await read(*args)
 
-        sums._read = slowly  # type: ignore[method-assign]
-        reading = asyncio.create_task(sums.get([]))
-        await asyncio.wait([reading], timeout=QUICK)
-        assert reading.done()
+        monkeypatch.setattr(shared, "together", slowly)
+        for _ in range(2):
+            reading = asyncio.create_task(sums.get([]))
+            await asyncio.wait([reading], timeout=QUICK)
+            assert reading.done()
+        assert not told.is_set()
         let_end.set()
+        async with asyncio.timeout(30):
+            await told.wait()
         await sums.background.close()
 
 
