@@ -10,6 +10,7 @@ import pytest
 from jobs_service import JobsService, Outcome
 from jobs_service.dashboard import shared
 from jobs_service.dashboard.shared import QUICK, Shared
+from jobs_service.service.queries import together
 
 
 async def test_that_nothing_is_usual_yet_is_read_once_as_well() -> None:
@@ -40,11 +41,11 @@ async def test_a_page_shows_the_last_sums_while_newer_ones_take_long_and_is_told
         sums = Shared(jobs)._sums["hour"]
         assert await sums.get([]) is not None
         sums._good_until = asyncio.get_running_loop().time() - 1.0  # as after a slow read, which has rested
-        let_end, read = asyncio.Event(), shared.together
+        let_end = asyncio.Event()
 
         async def slowly(*args: Any) -> Any:
             await let_end.wait()
-            return await read(*args)
+            return await together(*args)
 
         monkeypatch.setattr(shared, "together", slowly)
         for _ in range(2):
