@@ -36,8 +36,8 @@ _TouchedTypes: TypeAlias = dict[TypeKeys, bool]
 _MOST_AT_ONCE: Final = 256
 """Limit of simultaneous transactions: a store commits many of them together, so that more at once are no faster."""
 _FIRST_AT_ONCE: Final = 16
-_QUICK: Final = 0.05
-_SLOW: Final = 0.25
+_QUICK: Final = 0.15
+_SLOW: Final = 0.4
 """Shares of the time limit: a transaction that takes less lets one more be at once, one that takes longer one less."""
 
 
