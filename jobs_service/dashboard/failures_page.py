@@ -30,9 +30,8 @@ async def failures(visit: Visit) -> Response:
     window = choice(visit.query.get("window"), _WINDOWS)
     sort = choice(visit.query.get("sort"), tuple(SORTS))
     state, wanted = visit.query.get("state"), visit.query.get("q", "").strip().lower()
-    counts = await visit.reads.counts()
     found = await visit.reads.failures()
-    sums = await visit.reads.sums(window, counts)
+    sums = await visit.reads.sums(window)
     groups = [each for each in found.groups if state not in STATES or each.state == state]
     if wanted:
         groups = [each for each in groups if wanted in _text(each)]

@@ -41,8 +41,8 @@ async def overview(visit: Visit) -> Response:
         reads.last_hour(),
         reads.queues(),
         reads.processes(),
-        reads.sums(window, counts),
-        reads.sums_before(window, counts),
+        reads.sums(window),
+        reads.sums_before(window),
         reads.usual(),
     )
     if not counts and not processes:

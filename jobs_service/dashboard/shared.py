@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
 
@@ -68,12 +67,13 @@ class Shared:
         service: of the jobs.
 
     Attributes:
+        service: of the jobs.
         news: how often something that a page has shown so turned out to differ.
     """
 
     def __init__(self, service: JobsService) -> None:
         self.news = 0
-        self._service = service
+        self.service = service
         self._counts: _Shared[dict[JobType, TypeCounts]] = _Shared(service.counts)
         self._last_hour: _Shared[LastHour] = _Shared(self._read_last_hour, self._tell)
         self._queues: _Shared[dict[JobType, QueueState]] = _Shared(self._read_queues, self._tell)
@@ -81,8 +81,8 @@ class Shared:
         self._failures: _Shared[Failures] = _Shared(self._read_failures, self._tell)
         self._usual: _Shared[Usual | None] = _Shared(self._read_usual, self._tell)
         self._lately: dict[tuple[str, JobType], tuple[float, Lately]] = {}
-        self._sums = {name: _Sums(service, self._tell, span) for name, span in SPANS.items()}
-        self._before = {name: _Sums(service, self._tell, SPANS[name], ago) for name, ago in _AGO.items()}
+        self._sums = {name: _Shared(_Sums(self, span), self._tell) for name, span in SPANS.items()}
+        self._before = {name: _Shared(_Sums(self, SPANS[name], ago), self._tell) for name, ago in _AGO.items()}
 
     async def counts(self, age: float = 0.0) -> dict[JobType, TypeCounts]:
         """Return the counts of all types, some tenths of a second old if there are very many.
@@ -117,7 +117,7 @@ class Shared:
             types: to look at.
             window: of SPANS.
         """
-        service, began = self._service, time.monotonic()
+        service, began = self.service, time.monotonic()
         if window not in ("week", "month"):
             return await lately(service, types, window, service.wall_time(), times=False)
         found = {key: each for key, each in self._lately.items() if each[0] >= began - _KEPT}
@@ -126,18 +126,17 @@ class Shared:
         self._lately = found | {(window, type): (began, each) for type, each in zip(left, read, strict=True)}
         return [self._lately[window, type][1] for type in types]
 
-    async def sums(self, window: str, types: Iterable[JobType]) -> list[Interval] | None:
+    async def sums(self, window: str) -> list[Interval] | None:
         """Return the events of all types by interval; None while they are counted for the first time.
 
         Args:
             window: of SPANS.
-            types: all of them.
         """
-        return await self._sums[window].get(types)
+        return await self._sums[window].soon()
 
-    async def sums_before(self, window: str, types: Iterable[JobType]) -> list[Interval] | None:
+    async def sums_before(self, window: str) -> list[Interval] | None:
         """Return the same for an hour yesterday, the day or the week before; None if that is not known."""
-        return await self._before[window].get(types) if window in self._before else None
+        return await self._before[window].soon() if window in self._before else None
 
     async def usual(self) -> Usual | None:
         """Return what usually happens in such an hour, some minutes old; None if that is not known yet."""
@@ -156,26 +155,25 @@ class Shared:
 
     async def close(self) -> None:
         """End what reads in the background."""
-        shared = self._last_hour, self._failures, self._queues, self._usual
-        sums = *self._sums.values(), *self._before.values()
-        for background in [*(each.background for each in shared), *(each.background for each in sums)]:
-            await background.close()
+        followed = self._last_hour, self._failures, self._queues, self._usual
+        for each in (*followed, *self._sums.values(), *self._before.values()):
+            await cast(_Shared[Any], each).close()
 
     def _tell(self) -> None:
         self.news += 1
 
     async def _read_last_hour(self) -> LastHour:
-        return await last_hour(self._service, await self.counts())
+        return await last_hour(self.service, await self.counts())
 
     async def _read_failures(self) -> Failures:
         hour = await self.last_hour()
         recent = {*hour.by_type, *(outage.type for outage in hour.outages)}
-        return await newest_failures(self._service, await self.counts(), recent=recent)
+        return await newest_failures(self.service, await self.counts(), recent=recent)
 
     async def _read_usual(self) -> Usual | None:
-        types, hour = [*await self.counts()], int((self._service.wall_time() - 1800) // 3600)
+        types, hour = [*await self.counts()], int((self.service.wall_time() - 1800) // 3600)
         days = [
-            (await together(self._service._access, types, "hour", hour - 24 * ago, hour - 24 * ago))[0]
+            (await together(self.service._access, types, "hour", hour - 24 * ago, hour - 24 * ago))[0]
             for ago in range(1, 8)
         ]
         happened = [day for day in days if day.totals.started]
@@ -198,50 +196,11 @@ class Shared:
     async def _read_queues(self) -> dict[JobType, QueueState]:
         counts = await self.counts()
         types = sorted((type for type, each in counts.items() if each.pending), key=_ready_first(counts))[:MOST_QUEUES]
-        return dict(zip(types, await self._service.queue_states(types), strict=True))
+        return dict(zip(types, await self.service.queue_states(types), strict=True))
 
 
 def _ready_first(counts: Mapping[JobType, TypeCounts]) -> Callable[[JobType], tuple[int, int]]:
     return lambda type: (-counts[type].ready, -counts[type].pending)
-
-
-class _Background:
-    """The read of one thing in the background, for pages that do not wait for it.
-
-    Args:
-        tell: called when a page has shown what was read before, and the new differs; also if the read had begun before
-            the page asked, as it may have missed what the page is to show.
-    """
-
-    def __init__(self, tell: Callable[[], object]) -> None:
-        self._tell = tell
-        self._task: asyncio.Task[None] | None = None
-        self._shown_at = -math.inf
-
-    def begin(self, read: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Begin to read, if nothing is being read."""
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(read(), name="read for pages")
-
-    async def wait(self, seconds: float) -> None:
-        """Wait a moment for its end; without it, the caller shows what was read before."""
-        assert self._task is not None
-        if seconds:
-            await asyncio.wait([self._task], timeout=seconds)
-        if not self._task.done():
-            self._shown_at = time.monotonic()
-
-    def ended(self, began: float, before: object, found: object) -> None:
-        """Tell of what a read has found that began at a time."""
-        if self._shown_at > -math.inf and (found != before or began < self._shown_at):
-            self._tell()
-        self._shown_at = -math.inf
-
-    async def close(self) -> None:
-        """End it."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
 
 
 class _Shared(Generic[T]):
@@ -249,17 +208,17 @@ class _Shared(Generic[T]):
 
     Args:
         read: reads it.
-        tell: see _Background; None if the value of a slow read is not read once more.
+        tell: called when a page has shown an old value, and the new one differs; also if the read of the new one had
+            begun before the page asked, as it may have missed what the page is to show. None: it is not read once more.
     """
 
     def __init__(self, read: Callable[[], Awaitable[T]], tell: Callable[[], object] | None = None) -> None:
         self._read = read
-        self._is_followed = tell is not None
-        self.background = _Background(tell or _nothing)
+        self._tell = tell
         self.found: T | None = None
-        self._began = self._read_at = self._good_until = -math.inf
-        self._forgotten = -math.inf
+        self._began = self._read_at = self._good_until = self._forgotten = self._shown_at = -math.inf
         self._reading = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
 
     def forget(self) -> None:
         self._forgotten = time.monotonic()
@@ -273,65 +232,58 @@ class _Shared(Generic[T]):
                 self._began, self._read_at = began, (ended := time.monotonic())
                 took = ended - began
                 self._good_until = -math.inf if took < QUICK else ended + max(rest_after(took), _REST)
-                self.background.ended(began, before, self.found)
-            elif self._is_followed and not age:
-                self.background.begin(self._get_again)
-                await self.background.wait(0)
+                was_shown = self._shown_at > -math.inf
+                if self._tell is not None and was_shown and (self.found != before or began < self._shown_at):
+                    self._tell()
+                self._shown_at = -math.inf
+            elif self._tell is not None and not age:
+                self._begin(age)
+                self._shown_at = began
             return cast(T, self.found)  # it has been read, and is None only if T may be
 
-    async def soon(self, age: float) -> T | None:
-        """Return the value as `get` does, or the last one if reading it takes long."""
-        self.background.begin(partial(self._get_in_background, age))
-        await self.background.wait(_PATIENCE)
+    async def soon(self, age: float = 0.0) -> T | None:
+        """Return the value; if reading it takes long the last one, None without any."""
+        asked = time.monotonic()
+        task = self._begin(age)
+        if asked - self._good_until > _RECENT:
+            await asyncio.wait([task], timeout=_PATIENCE)
+        if not task.done():
+            self._shown_at = max(self._shown_at, asked)
         return self.found
 
-    async def _get_again(self) -> None:
+    def _begin(self, age: float) -> asyncio.Task[None]:
+        """Begin to read it in the background, unless that is done already."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._get_in_time(age), name="read for pages")
+        return self._task
+
+    async def _get_in_time(self, age: float) -> None:
         while (rest := self._good_until - time.monotonic()) > 0:  # noqa: ASYNC110 - others may read it meanwhile
             await asyncio.sleep(rest)
-        await self._get_in_background(0.0)
-
-    async def _get_in_background(self, age: float) -> None:
         with suppress(JobsError):  # the page's own reads say so
             await self.get(age)
 
-
-def _nothing() -> None:
-    """Tell nobody."""
+    async def close(self) -> None:
+        """End the read in the background."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
 
 class _Sums:
-    """The events of all types by interval, read in the background; intervals that are over are read once."""
+    """Reads the events of all types by interval; intervals that are over once."""
 
-    def __init__(self, service: JobsService, tell: Callable[[], object], span: Span, ago: float = 0.0) -> None:
-        self.background = _Background(tell)
-        self._service, self._span, self._ago = service, span, ago
+    def __init__(self, shared: Shared, span: Span, ago: float = 0.0) -> None:
+        self._shared, self._span, self._ago = shared, span, ago
         self._found: dict[int, Interval] = {}
         self._read_to: int | None = None
-        self._good_until = -math.inf
 
-    async def get(self, types: Iterable[JobType]) -> list[Interval] | None:
-        # What a slow read has found lately will do while it is read again.
-        is_recent = time.monotonic() - self._good_until <= _RECENT
-        self.background.begin(partial(self._read, [*types]))
-        await self.background.wait(0 if is_recent else _PATIENCE)
-        if self._read_to is None:
-            return None
-        numbers = range(self._read_to - self._span.intervals + 1, self._read_to + 1)
-        return [self._found[number] for number in numbers]
-
-    async def _read(self, types: list[JobType]) -> None:
-        await asyncio.sleep(max(self._good_until - time.monotonic(), 0))
-        began = time.monotonic()
-        span = self._span
-        last = int((self._service.wall_time() - self._ago) // span.interval)
+    async def __call__(self) -> list[Interval]:
+        service, span = self._shared.service, self._span
+        last = int((service.wall_time() - self._ago) // span.interval)
         first = last - span.intervals + 1
         begin = first if self._read_to is None else max(first, self._read_to - _OPEN + 1)
-        with suppress(JobsError):  # a store that cannot be reached now: the page's own answer says so
-            found = await together(self._service._access, types, span.resolution, begin, last)
-            before = self._found
-            kept = {number: each for number, each in before.items() if first <= number < begin}
-            self._found = kept | dict(enumerate(found, begin))
-            self._read_to = last
-            self.background.ended(began, before, self._found)
-        took = time.monotonic() - began
-        self._good_until = -math.inf if took < QUICK else time.monotonic() + max(rest_after(took), _REST)
+        found = await together(service._access, [*await self._shared.counts()], span.resolution, begin, last)
+        kept = {number: each for number, each in self._found.items() if first <= number < begin}
+        self._found, self._read_to = kept | dict(enumerate(found, begin)), last
+        return [self._found[number] for number in range(first, last + 1)]

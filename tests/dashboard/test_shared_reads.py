@@ -39,7 +39,7 @@ async def test_a_page_shows_the_last_sums_while_newer_ones_take_long_and_is_told
     monkeypatch.setattr(Shared, "_tell", lambda _: told.set())
     async with JobsService("memory:") as jobs:
         sums = Shared(jobs)._sums["hour"]
-        assert await sums.get([]) is not None
+        assert await sums.soon() is not None
         sums._good_until = asyncio.get_running_loop().time() - 1.0  # as after a slow read, which has rested
         let_end = asyncio.Event()
 
@@ -49,14 +49,14 @@ async def test_a_page_shows_the_last_sums_while_newer_ones_take_long_and_is_told
 
         monkeypatch.setattr(shared, "together", slowly)
         for _ in range(2):
-            reading = asyncio.create_task(sums.get([]))
+            reading = asyncio.create_task(sums.soon())
             await asyncio.wait([reading], timeout=QUICK)
             assert reading.done()
         assert not told.is_set()
         let_end.set()
         async with asyncio.timeout(30):
             await told.wait()
-        await sums.background.close()
+        await sums.close()
 
 
 async def test_open_pages_are_told_when_what_they_show_was_read_before_the_last_change(
@@ -69,7 +69,7 @@ async def test_open_pages_are_told_when_what_they_show_was_read_before_the_last_
         reads = Shared(jobs)
 
         async def shown() -> tuple[int, int]:
-            sums = await reads.sums("hour", await reads.counts())
+            sums = await reads.sums("hour")
             return sum(each.totals.failed for each in sums or ()), (await reads.last_hour()).totals.failed
 
         await jobs.set_type_timeout("email", 60)

@@ -16,7 +16,7 @@ from jobs_service.cli.verbs.stats import COUNTS, NO_TYPES, PAUSED, TYPE
 from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
-    from jobs_service import JobsService, Retention, TypeCounts
+    from jobs_service import JobsService, JobType, Retention, TypeCounts
 
 FOR_EVER = "forever"
 
@@ -86,20 +86,18 @@ def set_timeout(
         await jobs.set_type_timeout(name, timeout)
 
     program.run(context, body, rehearsal=body)
-    output.tell(
-        context, {"type": names.name(name), "timeout": timeout}, f"type {shown(name)}: activity timeout {timeout:g} s"
-    )
+    _tell(context, name, f"activity timeout {timeout:g} s", timeout=timeout)
 
 
 def clear_timeout(context: typer.Context, type: TypeArgument) -> None:
     """Remove a type's activity timeout: its jobs stay, new ones are refused."""
     name = parse_type(type)
     program.run(context, lambda jobs: change_type(jobs, name, lambda tx: tx.clear_type_timeout(name)))
-    output.tell(
-        context,
-        {"type": names.name(name), "timeout": None},
-        f"type {shown(name)}: no activity timeout any more; its jobs stay, new ones are refused",
-    )
+    _tell(context, name, "no activity timeout any more; its jobs stay, new ones are refused", timeout=None)
+
+
+def _tell(context: typer.Context, type: JobType, text: str, **form: Any) -> None:
+    output.tell(context, {"type": names.name(type), **form}, f"type {shown(type)}: {text}")
 
 
 async def _read(jobs: JobsService) -> list[_Type]:
@@ -124,18 +122,14 @@ def pause(context: typer.Context, type: TypeArgument) -> None:
     """
     name = parse_type(type)
     program.run(context, lambda jobs: change_type(jobs, name, lambda tx: tx.pause(name)))
-    output.tell(
-        context,
-        {"type": names.name(name), "paused": True},
-        f"type {shown(name)}: paused; jobs that run go on, and no others begin",
-    )
+    _tell(context, name, "paused; jobs that run go on, and no others begin", paused=True)
 
 
 def resume(context: typer.Context, type: TypeArgument) -> None:
     """Let workers take the jobs of a paused type again."""
     name = parse_type(type)
     program.run(context, lambda jobs: change_type(jobs, name, lambda tx: tx.resume(name)))
-    output.tell(context, {"type": names.name(name), "paused": False}, f"type {shown(name)}: its jobs are taken again")
+    _tell(context, name, "its jobs are taken again", paused=False)
 
 
 # Retention and secret fields
@@ -171,8 +165,8 @@ def retention(
         FOR_EVER if seconds is None else f"for {output.duration_text(seconds)}"
         for seconds in (kept.keep, kept.keep_failed)
     )
-    form = {"type": names.name(name), "keep": kept.keep, "keep_failed": kept.keep_failed}
-    output.tell(context, form, f"type {shown(name)}: finished jobs are kept {finished}, failed ones {failed}")
+    text = f"finished jobs are kept {finished}, failed ones {failed}"
+    _tell(context, name, text, keep=kept.keep, keep_failed=kept.keep_failed)
 
 
 def redact(context: typer.Context, type: TypeArgument, paths: PathsArgument = None, none: NoneOption = False) -> None:
@@ -195,8 +189,4 @@ def redact(context: typer.Context, type: TypeArgument, paths: PathsArgument = No
         return (await jobs.get_redaction(name)).paths
 
     found = program.run(context, body)
-    output.tell(
-        context,
-        {"type": names.name(name), "redact": [*found]},
-        f"type {shown(name)}: {', '.join(map(printable, found)) or 'nothing'} is secret",
-    )
+    _tell(context, name, f"{', '.join(map(printable, found)) or 'nothing'} is secret", redact=[*found])
