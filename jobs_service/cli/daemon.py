@@ -428,14 +428,13 @@ class Parent:
         loop = asyncio.get_running_loop()
         while not (why := self._limit_reached(service)):  # noqa: ASYNC110 - memory has no event
             await asyncio.sleep(_LOOK)
-        if service.process_id:
+        if id := service.process_id:
             with contextlib.suppress(JobsError):  # it ends all the same
-                await service.quiet_process(service.process_id)
+                await service.quiet_process(id)
         self.tell(leaving=why)
-        if service.process_id:
-            latest = loop.time() + _LONGEST_LEAVING
-            while loop.time() < latest and any(use.busy for use in service.slot_uses().values()):  # noqa: ASYNC110
-                await asyncio.sleep(_LOOK)
+        latest = loop.time() + _LONGEST_LEAVING
+        while id and loop.time() < latest and any(use.busy for use in service.slot_uses().values()):  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK)
         stop()
 
     def _limit_reached(self, service: JobsService) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from functools import partial
@@ -113,14 +114,17 @@ class Dashboard:
         """Return a stream of server-sent events: "changed" whenever the open page is out of date."""
         of, service, reads = visit.query.get("of", "types"), visit.service, visit.reads
 
-        async def types() -> Any:
-            return await reads.counts(LEAST / 2), reads.news
+        async def types() -> tuple[Any, float]:
+            counts = await reads.counts(LEAST / 2)
+            return (counts, reads.news), max(reads.counted_at, reads.news)
 
-        async def of_type(type: JobType) -> Any:
-            return (await reads.counts(LEAST / 2)).get(type), await service.paused(type), reads.news
+        async def of_type(type: JobType) -> tuple[Any, float]:
+            (counts, news), at = await types()
+            return (counts.get(type), await service.paused(type), news), at
 
-        async def processes() -> Any:
-            return await reads.processes(), reads.news
+        async def processes() -> tuple[Any, float]:
+            at = time.monotonic()
+            return (await reads.processes(), reads.news), at
 
         if of == "job":
             news = of_job(self._open, service, visit.type(), visit.id())
@@ -149,6 +153,7 @@ class Dashboard:
                 answer = await (self._open.page(visit, handle) if is_again else handle(visit))
                 if method == "POST":
                     self._shared.forget()
+                    self._open.changed(time.monotonic())
                 return answer
             except Refusal as refusal:
                 if not refusal.is_denial:
@@ -193,21 +198,26 @@ class OpenPages:
         self._making = asyncio.Lock()
         self._cost = 0.0
         self._streams = 0
+        self._changed_at = -math.inf
 
     async def page(self, visit: Visit, handle: Handle) -> Response:
-        """Return a page that was begun after it was asked for: what changed before that is on it."""
-        asked = time.monotonic()
+        """Return a page that was begun at most LEAST seconds before it was asked for, and shows the last change."""
+        least = time.monotonic() - LEAST
         key = (visit.here, visit.role, visit.theme, visit.zone, visit.request.state.base)
         async with self._making:
             began = time.monotonic()
             made = self._made.get(key)
-            if made is None or made[0] < asked:
+            if made is None or made[0] < max(least, self._changed_at):
                 self._made = {key: each for key, each in self._made.items() if each[0] > began - LEAST}
                 made = began, await handle(visit)
                 if isinstance(made[1], HTMLResponse):  # a stream can be sent once only
                     self._made[key] = made
             self._cost += (time.monotonic() - began - self._cost) / 10
             return made[1]
+
+    def changed(self, at: float) -> None:
+        """Make pages anew that were begun before this time."""
+        self._changed_at = max(self._changed_at, at)
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[None]:
@@ -236,23 +246,24 @@ class OpenPages:
         await asyncio.sleep(beat - time.monotonic() % beat)
 
 
-async def changes(pages: OpenPages, look: Callable[[], Awaitable[Any]]) -> AsyncGenerator[bytes, None]:
+async def changes(pages: OpenPages, look: Callable[[], Awaitable[tuple[Any, float]]]) -> AsyncGenerator[bytes, None]:
     """Yield whenever something has changed, and first at once: the page may be out of date already.
 
     Args:
         pages: that are open.
-        look: returns what the page shows.
+        look: returns what the page shows, and when that was read.
     """
     known: Any = object()
     with pages.stream():
         while True:
             began = time.monotonic()
-            now = known
+            now, at = known, began
             with contextlib.suppress(JobsError):  # a store that cannot be reached now: the page's own answer says so
-                now = await look()
+                now, at = await look()
             took = time.monotonic() - began
             if now != known:
                 known = now
+                pages.changed(at)
                 yield CHANGED
             await pages.rest(took)
 
@@ -272,6 +283,7 @@ async def of_job(pages: OpenPages, service: Any, type: Any, id: Any) -> AsyncGen
                 async for event in events:
                     if event != known:
                         known = event
+                        pages.changed(time.monotonic())
                         yield CHANGED
                     if event.state is JobState.REMOVED:
                         return

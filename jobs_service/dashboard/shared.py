@@ -31,6 +31,9 @@ MOST_QUEUES: Final = 100
 """Most types whose queues are read: those with the most ready jobs."""
 _PATIENCE: Final = 0.05
 """Seconds that a page waits for the sums of all types, and for usual hours; then it shows the last ones."""
+_OLD: Final = 60.0
+"""Seconds after which they are not shown any more as what is now."""
+_PATIENCE_IF_OLD: Final = 0.2
 _AGO: Final = {"hour": 86_400.0, "day": 86_400.0, "week": 604_800.0}
 """How long before each span is what it is compared with; that of a month is not kept."""
 _RECENT: Final = 10.0
@@ -68,11 +71,11 @@ class Shared:
 
     Attributes:
         service: of the jobs.
-        news: how often something that a page has shown so turned out to differ.
+        news: when something that a page has shown so turned out to differ, last.
     """
 
     def __init__(self, service: JobsService) -> None:
-        self.news = 0
+        self.news = -math.inf
         self.service = service
         self._counts: _Shared[dict[JobType, TypeCounts]] = _Shared(service.counts)
         self._last_hour: _Shared[LastHour] = _Shared(self._read_last_hour, self._tell)
@@ -91,6 +94,11 @@ class Shared:
             age: seconds that they may be old in any case.
         """
         return await self._counts.get(age)
+
+    @property
+    def counted_at(self) -> float:
+        """When the last counts were read: all that had changed by then is in them."""
+        return self._counts.began
 
     async def last_hour(self) -> LastHour:
         """Return the failures of the last hour, as old."""
@@ -127,20 +135,20 @@ class Shared:
         return [self._lately[window, type][1] for type in types]
 
     async def sums(self, window: str) -> list[Interval] | None:
-        """Return the events of all types by interval; None while they are counted for the first time.
+        """Return the events of all types by interval; None while they are counted, after a pause anew.
 
         Args:
             window: of SPANS.
         """
-        return await self._sums[window].soon()
+        return await self._sums[window].soon(_PATIENCE_IF_OLD)
 
     async def sums_before(self, window: str) -> list[Interval] | None:
         """Return the same for an hour yesterday, the day or the week before; None if that is not known."""
-        return await self._before[window].soon() if window in self._before else None
+        return await self._before[window].soon(_PATIENCE) if window in self._before else None
 
     async def usual(self) -> Usual | None:
         """Return what usually happens in such an hour, some minutes old; None if that is not known yet."""
-        return await self._usual.soon(_USUAL_FOR)
+        return await self._usual.soon(_PATIENCE, _USUAL_FOR)
 
     def known_problems(self) -> tuple[int, int]:
         """Return the numbers of failed jobs in the last hour and of silent processes, as last read."""
@@ -160,7 +168,7 @@ class Shared:
             await cast(_Shared[Any], each).close()
 
     def _tell(self) -> None:
-        self.news += 1
+        self.news = time.monotonic()
 
     async def _read_last_hour(self) -> LastHour:
         return await last_hour(self.service, await self.counts())
@@ -204,7 +212,10 @@ def _ready_first(counts: Mapping[JobType, TypeCounts]) -> Callable[[JobType], tu
 
 
 class _Shared(Generic[T]):
-    """A value that is read once for all simultaneous callers if reading it takes long; `found` is the last one.
+    """A value that is read once for all simultaneous callers if reading it takes long.
+
+    Attributes:
+        found, began: the last one, and when its read began.
 
     Args:
         read: reads it.
@@ -216,7 +227,7 @@ class _Shared(Generic[T]):
         self._read = read
         self._tell = tell
         self.found: T | None = None
-        self._began = self._read_at = self._good_until = self._forgotten = self._shown_at = -math.inf
+        self.began = self._read_at = self._good_until = self._forgotten = self._shown_at = -math.inf
         self._reading = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -227,9 +238,9 @@ class _Shared(Generic[T]):
         async with self._reading:
             began = time.monotonic()
             is_good = began < self._good_until or began - self._read_at < age
-            if not is_good or self._began <= self._forgotten:
+            if not is_good or self.began <= self._forgotten:
                 before, self.found = self.found, await self._read()
-                self._began, self._read_at = began, (ended := time.monotonic())
+                self.began, self._read_at = began, (ended := time.monotonic())
                 took = ended - began
                 self._good_until = -math.inf if took < QUICK else ended + max(rest_after(took), _REST)
                 was_shown = self._shown_at > -math.inf
@@ -241,14 +252,21 @@ class _Shared(Generic[T]):
                 self._shown_at = began
             return cast(T, self.found)  # it has been read, and is None only if T may be
 
-    async def soon(self, age: float = 0.0) -> T | None:
-        """Return the value; if reading it takes long the last one, None without any."""
+    async def soon(self, patience: float, age: float = 0.0) -> T | None:
+        """Return the value; if reading it takes long the last one; None without any that is recent.
+
+        Args:
+            patience: seconds to wait if the last one is old.
+            age: as for `get`.
+        """
         asked = time.monotonic()
+        is_old = asked - self._read_at > max(age, _OLD)
         task = self._begin(age)
         if asked - self._good_until > _RECENT:
-            await asyncio.wait([task], timeout=_PATIENCE)
+            await asyncio.wait([task], timeout=patience if is_old else _PATIENCE)
         if not task.done():
             self._shown_at = max(self._shown_at, asked)
+            return None if is_old else self.found
         return self.found
 
     def _begin(self, age: float) -> asyncio.Task[None]:

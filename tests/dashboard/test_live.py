@@ -10,7 +10,6 @@ import pytest
 
 from jobs_service.dashboard import pages
 from jobs_service.dashboard.overview import overview
-from jobs_service.dashboard.visit import Visit
 from jobs_service.http.state import ServerLimits, ServerOptions
 from jobs_service.http.tokens import add_token
 from tests.http.support import listening
@@ -99,41 +98,43 @@ async def test_pages_that_are_open_take_no_places_of_requests() -> None:
         assert (await client.get("/")).status_code == 200
 
 
-async def test_of_open_pages_that_show_the_same_those_that_wait_are_made_once_and_show_what_changed_before(
+async def test_open_pages_that_show_the_same_are_made_once_and_anew_after_a_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = made = 0
-    all_have_asked = asyncio.Event()
-    ask = pages.OpenPages.page
+    monkeypatch.setattr(pages, "LEAST", 1000)
+    made = 0
 
-    async def asking(self: pages.OpenPages, visit: Visit, handle: Any) -> Any:
-        nonlocal asked
-        asked += 1
-        if asked == 20:
-            all_have_asked.set()
-        return await ask(self, visit, handle)
-
-    async def counted(visit: Visit) -> Any:
+    async def counted(visit: Any) -> Any:
         nonlocal made
         made += 1
-        await all_have_asked.wait()
         return await overview(visit)
 
-    monkeypatch.setattr(pages.OpenPages, "page", asking)
     monkeypatch.setattr(pages, "overview", counted)
     async with listening() as (jobs, client):
         await jobs.set_type_timeout("email", 60)
         fetch = {"x-live": "1"}
         answers = await asyncio.gather(*(client.get("/", headers=fetch) for _ in range(20)))
-        assert made == 2  # for the first, and for all that have asked meanwhile
+        assert made == 1
         assert len({(answer.status_code, answer.text) for answer in answers}) == 1
-        dark, day = await asyncio.gather(
-            client.get("/", headers={**fetch, "cookie": "jobs_service_theme=dark"}),
-            client.get("/", headers=fetch, params={"window": "day"}),
-        )
-        assert len({answers[0].text, dark.text, day.text}) == 3
-        await jobs.pause("email")
+        await client.get("/", headers={**fetch, "cookie": "jobs_service_theme=dark"})
+        await client.get("/", headers=fetch, params={"window": "day"})
+        assert made == 3
+        await client.post("/type/act", data={"type": "email", "action": "pause"})
         assert "paused" in (await client.get("/", headers=fetch)).text
+        await client.get("/")
+        assert made == 5
+
+
+async def test_a_page_that_is_told_of_a_change_is_not_given_one_made_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "LEAST", 2.0)
+    monkeypatch.setattr(pages.OpenPages, "rest", lambda *_: asyncio.sleep(0.01))
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        async with page(client, of="types") as stream:
+            before = (await client.get("/", headers={"x-live": "1"})).text
+            await jobs.add("email", "one")
+            await changed(stream)
+            assert (await client.get("/", headers={"x-live": "1"})).text != before
 
 
 async def test_what_acts_or_is_no_page_is_never_shared(monkeypatch: pytest.MonkeyPatch) -> None:

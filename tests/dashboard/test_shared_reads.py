@@ -39,7 +39,7 @@ async def test_a_page_shows_the_last_sums_while_newer_ones_take_long_and_is_told
     monkeypatch.setattr(Shared, "_tell", lambda _: told.set())
     async with JobsService("memory:") as jobs:
         sums = Shared(jobs)._sums["hour"]
-        assert await sums.soon() is not None
+        assert await sums.soon(1.0) is not None
         sums._good_until = asyncio.get_running_loop().time() - 1.0  # as after a slow read, which has rested
         let_end = asyncio.Event()
 
@@ -49,7 +49,7 @@ async def test_a_page_shows_the_last_sums_while_newer_ones_take_long_and_is_told
 
         monkeypatch.setattr(shared, "together", slowly)
         for _ in range(2):
-            reading = asyncio.create_task(sums.soon())
+            reading = asyncio.create_task(sums.soon(1.0))
             await asyncio.wait([reading], timeout=QUICK)
             assert reading.done()
         assert not told.is_set()
