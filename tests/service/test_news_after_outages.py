@@ -133,7 +133,11 @@ async def test_open_pages_are_told_soon_after_an_outage(monkeypatch: pytest.Monk
         assert isinstance(jobs.store, MemoryStore)
         jobs.store.faults = slow = Slow()
         slow.seconds = 3600.0  # until its time limit
-        async with aclosing(changes(OpenPages(), jobs.counts)) as news:
+
+        async def look() -> tuple[object, float]:
+            return await jobs.counts(), time.monotonic()
+
+        async with aclosing(changes(OpenPages(), look)) as news:
             first = asyncio.ensure_future(anext(news))
             await asyncio.sleep(60.0)
             slow.seconds = 0.0
