@@ -260,14 +260,15 @@ class _Shared(Generic[T]):
             age: as for `get`.
         """
         asked = time.monotonic()
-        is_old = asked - self._read_at > max(age, _OLD)
         task = self._begin(age)
         if asked - self._good_until > _RECENT:
-            await asyncio.wait([task], timeout=patience if is_old else _PATIENCE)
+            await asyncio.wait([task], timeout=patience if self._is_old(age) else _PATIENCE)
         if not task.done():
             self._shown_at = max(self._shown_at, asked)
-            return None if is_old else self.found
-        return self.found
+        return None if self._is_old(age) else self.found
+
+    def _is_old(self, age: float) -> bool:
+        return time.monotonic() - self._read_at > max(age, _OLD)
 
     def _begin(self, age: float) -> asyncio.Task[None]:
         """Begin to read it in the background, unless that is done already."""

@@ -467,7 +467,7 @@ class StoreRoom:
         # The estimate is off by less than the part that is kept, whatever a commit costs beside what it writes.
         self._unseen += size
         if self._unseen > self._kept // 2:
-            self._disk_at = -_RECENTLY
+            self._disk_at, self._next = -_RECENTLY, 0
 
     def claim(self, size: int) -> None:
         """Refuse an addition of so many bytes if there is no room.

@@ -56,6 +56,10 @@ async def test_a_page_shows_the_last_sums_while_newer_ones_take_long_and_is_told
         let_end.set()
         async with asyncio.timeout(30):
             await told.wait()
+
+        let_end.clear()
+        sums._read_at = sums._good_until = asyncio.get_running_loop().time() - 90.0  # as after a pause
+        assert await sums.soon(0.01) is None
         await sums.close()
 
 

@@ -46,9 +46,9 @@ async def test_the_first_of_many_slow_functions_is_answered_before_the_last_has_
 
             await jobs.transact(function)
 
-        calls = [asyncio.create_task(slow(number)) for number in range(25)]
+        calls = [asyncio.create_task(slow(number)) for number in range(15)]  # no more than are let in at once
         await calls[0]
-        assert len(begun) < 25
+        assert len(begun) < 15
         await asyncio.gather(*calls)
 
 
