@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 from jobs_service import run_data
 from jobs_service.errors import JobsError, JobTooLarge, RecordDamaged, job_name, shown
 from jobs_service.layer import awake_types, rows
-from jobs_service.layer.batch_bounds import Batch, Pace, rewritten_bytes
+from jobs_service.layer.batch_bounds import Batch, Pace
 from jobs_service.layer.keyspace import (
     ACTIVITY_TIMEOUT,
     AFTER,
@@ -43,7 +43,7 @@ from jobs_service.layer.keyspace import (
 )
 from jobs_service.layer.reads import FIRST_CHUNK, read_rows
 from jobs_service.layer.record import READY as IS_READY
-from jobs_service.layer.record import Record, refuse_too_large
+from jobs_service.layer.record import Record, refuse_too_large, rewritten_bytes
 from jobs_service.layer.rows import MARK_BYTES, half_copied, mark_key, refuse_half_copied
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.model import JobId, JobState, JobType

@@ -74,6 +74,20 @@ class JobChanged(JobsError, slug="job-changed", http_status=409):
 class NoTypeTimeout(JobsError, slug="no-type-timeout", http_status=404):
     """The type has no activity timeout, so it does not exist: set_type_timeout creates it."""
 
+    @classmethod
+    def of(cls, type: Any) -> Self:
+        """Return the error for a type that was never made."""
+        name = shown(type)
+        made = f"the start of its handler creates it, and so does set_type_timeout({name}, seconds)"
+        return cls(f"there is no type {name}: {made}", type=type)
+
+    @classmethod
+    def after_removal(cls, type: Any) -> Self:
+        """Return the error for a type that somebody has removed."""
+        name = shown(type)
+        made = f"set_type_timeout({name}, seconds) creates it again, and so does the start of its handler"
+        return cls(f"type {name} was removed, so that no new jobs are added; {made}", type=type)
+
 
 class WorkerConflict(JobsError, slug="worker-conflict", http_status=409):
     """The caller no longer holds the job's lock: the job was lost, released or removed. Nothing was written."""

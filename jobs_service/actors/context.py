@@ -28,8 +28,7 @@ from jobs_service.log import EventLog
 from jobs_service.model import JobId, JobType
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
-from jobs_service.store.base import Snapshot, Store, Transaction, TransactionFunction, Watch
-from jobs_service.store.sync_transaction import foreign_await
+from jobs_service.store.base import Snapshot, Store, Transaction, TransactionFunction, Watch, foreign_await
 from jobs_service.supervision import Actor
 
 T = TypeVar("T")

@@ -24,6 +24,7 @@ from jobs_service.durations import rest_after
 from jobs_service.errors import (
     JobNotFound,
     JobsError,
+    NoTypeTimeout,
     RecordDamaged,
     ServiceClosed,
     StoreError,
@@ -38,7 +39,6 @@ from jobs_service.layer import changes, counters, running_jobs
 from jobs_service.layer.changes import Position
 from jobs_service.layer.keyspace import TypeKeys, is_id, pack_id, unpack_id
 from jobs_service.layer.record import Record
-from jobs_service.layer.type_settings import no_type
 from jobs_service.model import Job, JobEvent, JobId, JobState, JobType
 from jobs_service.store.base import Transaction, Watch
 
@@ -387,7 +387,7 @@ class TypeFeed:
             JobsError: there is no such type, or the store failed.
         """
         if not await existing(self._state.service, [self._keys]):
-            raise no_type(self._keys)
+            raise NoTypeTimeout.of(self._keys.type)
         position = _position_of(last_id)
         if position is None:
             position = await self._now()

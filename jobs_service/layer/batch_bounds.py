@@ -30,7 +30,6 @@ from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
 from jobs_service.errors import StoreError, TransactionTooLarge, TransactionTooOld
-from jobs_service.layer.record import LARGEST_HEAD, Record
 from jobs_service.store.base import Limits
 
 Item = TypeVar("Item")
@@ -57,7 +56,6 @@ KEYS_OF_A_JOB: Final = 8
 well: the keys of the record and of the index entry count three times each, and the existence check twice."""
 
 _GROWTH: Final = 16
-_INDEX_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +174,7 @@ class Pace:
 
         Args:
             items: any objects that stand for the jobs.
-            size_of: returns the approximate bytes of rewriting one of them: see `rewritten_bytes`.
+            size_of: returns the approximate bytes of rewriting one of them: see `layer.record.rewritten_bytes`.
             attempt: called with each part, and with the first half of it if that was too much; does one transaction,
                 and handles its result.
 
@@ -198,26 +196,3 @@ class Pace:
 
     def _grow(self) -> None:
         self.size = min(self.batch.jobs, 2 * self.size, self.size + max(1, self.batch.jobs // _GROWTH))
-
-
-def most_rewritten_bytes(jobs: int, read: int, ids: int, key_bytes: int) -> int:
-    """Return an upper bound of the sum of `rewritten_bytes` of several jobs, which is cheaper than the sum.
-
-    Args:
-        jobs: number of jobs.
-        read: bytes of their records as stored.
-        ids: bytes of their packed ids.
-        key_bytes: length of a job's key in the queue, without priority, versionstamp and id.
-    """
-    # A priority is in the record, and counts five times.
-    return 5 * read + 3 * ids + jobs * (LARGEST_HEAD + 3 * (key_bytes + _INDEX_BYTES))
-
-
-def rewritten_bytes(record: Record, key_bytes: int) -> int:
-    """Return the approximate bytes of rewriting a job in a transaction: its record, and its index entries.
-
-    Args:
-        record: before or after the change.
-        key_bytes: length of its key in the queue, without priority and versionstamp.
-    """
-    return record.size() + 3 * (key_bytes + len(record.priority) + _INDEX_BYTES)

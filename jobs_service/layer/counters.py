@@ -20,6 +20,7 @@ or idle, the type servers remove them, some types at a time.
 from __future__ import annotations
 
 import functools
+import math
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -32,7 +33,7 @@ from jobs_service.errors import StoreDamaged
 from jobs_service.layer.keyspace import AFTER, COUNTS, Keyspace, TypeKeys
 from jobs_service.layer.record import READY, Record
 from jobs_service.model import Outcome
-from jobs_service.model.type_state import BUCKETS, Histogram, Interval, Totals, TypeCounts, bucket_of
+from jobs_service.model.type_state import BUCKETS, FIRST_POWER, Histogram, Interval, Totals, TypeCounts
 from jobs_service.run_data import NEWEST, crashed_last, newest_event
 from jobs_service.store.base import Snapshot, Transaction
 
@@ -86,6 +87,7 @@ MINUTE: Final = 60
 HOUR: Final = 3600
 MINUTES_KEPT: Final = 25 * 60
 HOURS_KEPT: Final = 35 * 24
+_SHORT: Final = Histogram.bounds()[0]
 _LONGEST: Final = 1e10
 
 _PAGE: Final = 500
@@ -151,6 +153,15 @@ def _count_time(tally: Tally, histogram: int, seconds: float, times: int) -> Non
     if seconds > 0:
         tally[_WAITED_SUM if histogram == _WAITED else _RAN_SUM] += times * int(1000 * seconds)
     tally[histogram + bucket_of(seconds)] += times
+
+
+def bucket_of(seconds: float) -> int:
+    """Return the bucket of a time; a negative time, after a clock was set back, counts as 0 seconds."""
+    if not seconds >= _SHORT:
+        return 0
+    # seconds = m * 2**e with 0.5 <= m < 1
+    bucket = math.frexp(seconds)[1] - 1 - FIRST_POWER
+    return bucket if bucket < BUCKETS else BUCKETS - 1
 
 
 def _places(tally: Tally, now: float) -> dict[int, int]:

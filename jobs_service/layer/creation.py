@@ -27,6 +27,7 @@ from jobs_service.errors import (
     JobExists,
     JobNotFound,
     JobTooLarge,
+    NoTypeTimeout,
     RecordDamaged,
     a_kind_of,
     job_name,
@@ -53,7 +54,7 @@ from jobs_service.layer.keyspace import (
     unpacked_type,
 )
 from jobs_service.layer.record import READY, Entry, JobSnapshot, Record, refuse_too_large
-from jobs_service.layer.type_settings import make_type, no_type, removed_type, require_type
+from jobs_service.layer.type_settings import make_type
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Enqueued, JobId, JobState, JobType, NewJob, Removal
 from jobs_service.model.enqueueing import UNIQUE, Enqueueable, How, delay_of, is_unique, one_value, rule_of, unique_key
@@ -182,8 +183,7 @@ async def add_many(
 async def _add(unit: UnitOfWork, entry: Entry, spec: Spec, if_exists: IfExists) -> None:
     record = entry.record
     if record is None:
-        if entry.keys.timeout not in unit.existing_types:
-            await require_type(unit, entry.keys)
+        await unit.require_type(entry.keys)
         _create(unit, entry, spec)
     else:
         if if_exists == "error":
@@ -238,9 +238,9 @@ async def enqueue(
     if record is None:
         exists = keys.timeout in unit.existing_types or await unit.transaction.snapshot.get(keys.timeout) is not None
         if not exists and timeout is None:
-            raise no_type(keys)
+            raise NoTypeTimeout.of(keys.type)
         if not exists and await type_settings.is_removed(unit, keys):
-            raise removed_type(keys)
+            raise NoTypeTimeout.after_removal(keys.type)
         # All reads come first: where one fails, no job must be left to the other operations of the transaction.
         is_first = spec.redaction is not None and await type_settings.is_undeclared(unit, keys)
         # Then the job, which may be refused: no type is made in vain.

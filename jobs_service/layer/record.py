@@ -60,6 +60,7 @@ _SIZE_BYTES: Final = SIZE.size
 FIXED: Final = HEAD.size + LOCK_BYTES + NEXT.size + SIZE.size
 LARGEST_HEAD: Final = FIXED + HEAD_BYTES
 """Most bytes in `Record.size` beside twice the bytes of the priorities, and those of run data and data."""
+_INDEX_BYTES: Final = 32
 
 NAN = math.nan
 
@@ -588,3 +589,26 @@ def check_size(limits: Limits, entry: Entry, record: Record) -> None:
     ):
         return  # Nothing was added to it: an accepted job goes on to its end, even if another store accepted it.
     refuse_too_large(limits, entry.keys, entry.id, entry.packed_id, record)
+
+
+def most_rewritten_bytes(jobs: int, read: int, ids: int, key_bytes: int) -> int:
+    """Return an upper bound of the sum of `rewritten_bytes` of several jobs, which is cheaper than the sum.
+
+    Args:
+        jobs: number of jobs.
+        read: bytes of their records as stored.
+        ids: bytes of their packed ids.
+        key_bytes: length of a job's key in the queue, without priority, versionstamp and id.
+    """
+    # A priority is in the record, and counts five times.
+    return 5 * read + 3 * ids + jobs * (LARGEST_HEAD + 3 * (key_bytes + _INDEX_BYTES))
+
+
+def rewritten_bytes(record: Record, key_bytes: int) -> int:
+    """Return the approximate bytes of rewriting a job in a transaction: its record, and its index entries.
+
+    Args:
+        record: before or after the change.
+        key_bytes: length of its key in the queue, without priority and versionstamp.
+    """
+    return record.size() + 3 * (key_bytes + len(record.priority) + _INDEX_BYTES)

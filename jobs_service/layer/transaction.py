@@ -54,8 +54,8 @@ from jobs_service.model import (
 )
 from jobs_service.model.enqueueing import Enqueue, Enqueueable, EnqueueMany, How, as_enqueue, as_enqueue_many
 from jobs_service.model.type_state import Retention
-from jobs_service.store.base import Transaction
-from jobs_service.store.sync_transaction import PlainTransaction, drive
+from jobs_service.store.base import Transaction, drive
+from jobs_service.store.sync_transaction import PlainTransaction
 
 COUNT_PAGE = 10_000
 

@@ -202,30 +202,6 @@ def _values(packed: bytes) -> tuple[Any, Any]:
 # Types
 
 
-async def require_type(unit: UnitOfWork, keys: TypeKeys) -> None:
-    """Check that the type exists, by a snapshot read: adding never conflicts with a changed timeout."""
-    if await unit.transaction.snapshot.get(keys.timeout) is None:
-        raise no_type(keys)
-    unit.existing_types.add(keys.timeout)
-
-
-def no_type(keys: TypeKeys) -> NoTypeTimeout:
-    """Return the error for a type that does not exist."""
-    return NoTypeTimeout(
-        f"there is no type {shown(keys.type)}: the start of its handler creates it, and so does "
-        f"set_type_timeout({shown(keys.type)}, seconds)",
-        type=keys.type,
-    )
-
-
-def removed_type(keys: TypeKeys) -> NoTypeTimeout:
-    return NoTypeTimeout(
-        f"type {shown(keys.type)} was removed, so that no new jobs are added; set_type_timeout({shown(keys.type)}, "
-        "seconds) creates it again, and so does the start of its handler",
-        type=keys.type,
-    )
-
-
 def make_type(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
     # It was read by a snapshot: a timeout set meanwhile must not be overwritten.
     unit.transaction.add_read_conflict_key(keys.timeout)
@@ -269,7 +245,7 @@ async def type_timeout(transaction: Snapshot, keys: TypeKeys) -> float:
     """
     seconds = await timeout_if_any(transaction, keys)
     if seconds is None:
-        raise no_type(keys)
+        raise NoTypeTimeout.of(keys.type)
     return seconds
 
 

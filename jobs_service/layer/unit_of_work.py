@@ -17,9 +17,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from typing import ClassVar, Final, TypeVar
 
 from jobs_service import run_data
-from jobs_service.errors import RecordDamaged, StoreFull, TransactionTooLarge
+from jobs_service.errors import NoTypeTimeout, RecordDamaged, StoreFull, TransactionTooLarge
 from jobs_service.layer import awake_types, changes, counters
-from jobs_service.layer.batch_bounds import SHARE, Room, most_rewritten_bytes, rewritten_bytes
+from jobs_service.layer.batch_bounds import SHARE, Room
 from jobs_service.layer.counters import (
     ADDED,
     AFTER_CRASH,
@@ -43,6 +43,8 @@ from jobs_service.layer.record import (
     Record,
     check_size,
     clear_index,
+    most_rewritten_bytes,
+    rewritten_bytes,
     scheduled_key,
     write_index,
 )
@@ -558,6 +560,18 @@ class UnitOfWork:
         tally[event, record.run_data[NEWEST]] += 1
 
     # Types
+
+    async def require_type(self, keys: TypeKeys) -> None:
+        """Check that the type exists, by a snapshot read: adding never conflicts with a changed timeout.
+
+        Raises:
+            NoTypeTimeout: it does not.
+        """
+        if keys.timeout in self.existing_types:
+            return
+        if await self.transaction.snapshot.get(keys.timeout) is None:
+            raise NoTypeTimeout.of(keys.type)
+        self.existing_types.add(keys.timeout)
 
     async def is_paused(self, keys: TypeKeys) -> bool:
         """Whether the type is paused; an accept conflicts with a transaction that changes that."""

@@ -197,15 +197,6 @@ class Histogram:
         return None
 
 
-def bucket_of(seconds: float) -> int:
-    """Return the bucket of a time; a negative time, after a clock was set back, counts as 0 seconds."""
-    if not seconds >= _BOUNDS[0]:
-        return 0
-    # seconds = m * 2**e with 0.5 <= m < 1
-    bucket = math.frexp(seconds)[1] - 1 - FIRST_POWER
-    return bucket if bucket < BUCKETS else BUCKETS - 1
-
-
 @dataclass(frozen=True, slots=True)
 class TypeCounts:
     """Statistics of a type.

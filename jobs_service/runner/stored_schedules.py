@@ -24,7 +24,7 @@ from jobs_service.errors import (
     ScheduleNotFound,
     shown,
 )
-from jobs_service.layer import awake_types, creation, type_settings
+from jobs_service.layer import awake_types, creation
 from jobs_service.layer.keyspace import AFTER, SCHEDULES, Keyspace, place_of
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET
@@ -228,7 +228,7 @@ async def put(unit: UnitOfWork, wanted: StoredPeriodic, *, must_exist: bool) -> 
     if spec.is_marked:
         await creation.refuse_mark(unit, place_of(keys, wanted.name), spec)
     if must_exist:
-        await type_settings.require_type(unit, keys)
+        await unit.require_type(keys)
     before = await read(unit.transaction, unit.keyspace, wanted.name)
     last = unit.now
     if before is not None and before.schedule == wanted.schedule:

@@ -24,8 +24,8 @@ from jobs_service.model.enqueueing import Enqueueable
 from jobs_service.service.acceptor import AbandonedJobs
 from jobs_service.service.lifecycle import ServiceTree
 from jobs_service.sources import Sources
-from jobs_service.store.base import Transaction
-from jobs_service.store.sync_transaction import HeldBack, PlainTransaction, drive, no_coroutine
+from jobs_service.store.base import Transaction, drive, no_coroutine
+from jobs_service.store.sync_transaction import HeldBack, PlainTransaction
 
 T = TypeVar("T")
 

@@ -31,11 +31,12 @@ from jobs_service.store.base import (
     Transaction,
     TransactionFunction,
     Watch,
+    drive,
     open_loop,
+    ran_too_long,
     transaction_ended,
 )
 from jobs_service.store.overlay import CLEAR_RANGE, BufferedTransaction, ReadRanges, Write, outcome
-from jobs_service.store.sync_transaction import drive, ran_too_long
 
 _BEFORE_END: Final = (True, False)
 _version_of: Callable[[tuple[int, Any]], int] = itemgetter(0)

@@ -24,11 +24,10 @@ from urllib.parse import quote
 
 from jobs_service.errors import StoreDamaged, StoreError, StoreFull, StoreUnavailable, kind_of
 from jobs_service.log import EventLog
-from jobs_service.store.base import SYSTEM_KEYS, KeyValue, Limits, only_keys
+from jobs_service.store.base import SYSTEM_KEYS, KeyValue, Limits, only_keys, ran_too_long
 from jobs_service.store.embedded import STAMP_KEY, EmbeddedStore, Engine
 from jobs_service.store.files import FileUse, StoreRoom, close_file, flush_directories, open_file, write_copy
 from jobs_service.store.overlay import EmbeddedTransaction
-from jobs_service.store.sync_transaction import ran_too_long
 
 log = EventLog("jobs_service.store")
 

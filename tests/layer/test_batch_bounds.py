@@ -8,7 +8,8 @@ import pytest
 
 from jobs_service.errors import StoreError, StoreUnavailable, TransactionTooLarge, TransactionTooOld
 from jobs_service.layer import creation
-from jobs_service.layer.batch_bounds import SHARE, Batch, Pace, rewritten_bytes
+from jobs_service.layer.batch_bounds import SHARE, Batch, Pace
+from jobs_service.layer.record import rewritten_bytes
 from jobs_service.layer.unit_of_work import UnitOfWork
 from tests.layer.support import layer
 from tests.virtual_time import in_virtual_time

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobs_service import Histogram, JobsService, NewJob, Outcome, Totals, TypeCounts
-from jobs_service.model.type_state import bucket_of
+from jobs_service.layer.counters import bucket_of
 from jobs_service.service import queries
 from tests.service.support import FAR_AWAY, T1, T2, accepted, new_jobs
 from tests.stores import QUICKEST_AND_CLUSTER, one_of

@@ -24,8 +24,7 @@ from jobs_service.store import embedded
 from jobs_service.store.base import Limits, Watch
 from jobs_service.store.embedded import Deadlines, Engine, ThreadAnswer, ThreadCall
 from jobs_service.store.files import close_file
-from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.lmdb.store import LmdbTransaction
+from jobs_service.store.lmdb import LmdbStore, LmdbTransaction
 from jobs_service.store.overlay import EmbeddedTransaction
 from jobs_service.store.sqlite import SqliteEngine, SqliteStore, SqliteTransaction
 from jobs_service.testing import Process

@@ -14,12 +14,11 @@ from typing import Any, Final
 
 from jobs_service.settings import Settings
 from jobs_service.store import embedded, process_locks
+from jobs_service.store import lmdb as lmdb_store
 from jobs_service.store.base import Limits
 from jobs_service.store.embedded import ThreadAnswer
 from jobs_service.store.files import FileUse, close_file, open_file
-from jobs_service.store.lmdb import store as lmdb_store
-from jobs_service.store.lmdb.data_file import SharedEnvironment
-from jobs_service.store.lmdb.store import PROCESSES, LmdbEngine
+from jobs_service.store.lmdb import PROCESSES, LmdbEngine, SharedEnvironment
 from jobs_service.store.overlay import CLEAR, SET, apply_log
 from jobs_service.testing import Process, World
 from tests.simulation.embedded import EmbeddedStore, Killed, Mailbox, ObservedOnLmdb, OnLmdb, OnSqlite, SteppedThread

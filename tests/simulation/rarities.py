@@ -15,7 +15,7 @@ from jobs_service.actors import activity_monitor, context, notifier, type_server
 from jobs_service.layer import changes, creation, queue, reads, rows, transaction, type_settings
 from jobs_service.runner import heartbeat, run, run_endings, schedule, worker_pool
 from jobs_service.service import presence, queries
-from jobs_service.store import embedded, sqlite, watches
+from jobs_service.store import embedded, sqlite
 from jobs_service.store.fdb import watches as fdb_watches
 from jobs_service.testing import Choices
 
@@ -77,7 +77,7 @@ _CONSTANTS: Final[Sequence[_Constant]] = (
     (changes, "_LARGEST_READ", (1, 500)),
     (embedded, "_MAX_BATCH", (1, 2, 3)),
     (embedded, "_MAX_BATCH_BYTES", (1, 1_000)),
-    (watches, "_CHUNK", (1, 2, 7)),
+    (embedded, "_CHUNK", (1, 2, 7)),
     (fdb_watches, "_MOST_POLLED", (1, 2)),
     (sqlite, "_FIRST_CHUNK", (1, 2)),
 )

@@ -6,8 +6,7 @@ import threading
 from functools import partial
 from pathlib import Path
 
-from jobs_service.store import embedded
-from jobs_service.store.lmdb import store
+from jobs_service.store import embedded, lmdb
 from jobs_service.testing import Plan
 from tests.simulation.run import Run
 
@@ -35,14 +34,14 @@ def test_a_run_is_the_same_again_and_leaves_no_thread_and_no_file_of_those_who_a
 
 def test_nothing_is_left_of_a_run_that_ends_before_its_time() -> None:
     """As runs do that look for the first violation: stores are open, and writers wait for each other."""
-    before = [vars(module).copy() for module in (embedded, store)]
+    before = [vars(module).copy() for module in (embedded, lmdb)]
     for steps in (200, 500, 900):
         run = run_of(SEED)
         run.world.loop.trace = partial(stop_after, run, steps)
         run.report()
         assert run.machine is not None
         assert not Path(run.machine.directory).exists()
-    assert before == [vars(module) for module in (embedded, store)]
+    assert before == [vars(module) for module in (embedded, lmdb)]
 
 
 def stop_after(run: Run, steps: int, _: object) -> None:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service.errors import TransactionTooLarge
-from jobs_service.store.base import Limits, Snapshot, Transaction
+from jobs_service.store.base import Limits, Snapshot, Transaction, drive
 from jobs_service.store.memory import Versions, View
 from jobs_service.store.overlay import SET, BufferedTransaction, ReadRanges
-from jobs_service.store.sync_transaction import HeldBack, drive
+from jobs_service.store.sync_transaction import HeldBack
 
 KEY = st.integers(0, 9).map(lambda number: b"%d" % number)
 WRITES = st.lists(st.tuples(KEY, st.none() | st.sampled_from([b"x", b"y"])), max_size=8)

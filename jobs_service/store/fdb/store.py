@@ -33,9 +33,13 @@ from jobs_service.store.base import (
     Transaction,
     TransactionFunction,
     Watch,
+    drive,
     in_background,
+    no_coroutine,
     not_open,
     open_loop,
+    ran_too_long,
+    stray_await,
 )
 from jobs_service.store.commit_marks import HAPPENED, Mark, Marks
 from jobs_service.store.fdb.client import (
@@ -63,7 +67,6 @@ from jobs_service.store.fdb.directory import DIRECTORY, METADATA_VERSION, Locati
 from jobs_service.store.fdb.sweeper import MarkSweeper
 from jobs_service.store.fdb.transaction import FdbTransaction, Until
 from jobs_service.store.fdb.watches import SLACK, FdbWatches
-from jobs_service.store.sync_transaction import drive, no_coroutine, ran_too_long, stray_await
 from jobs_service.uncancelable import outlast, own_task
 
 log = EventLog("jobs_service.store")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from jobs_service.errors import StoreError, StoreUnavailable, TransactionConflict, TransactionTooOld
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
-from jobs_service.store.base import SYSTEM_KEYS, Calls, Store, Transaction, TransactionFunction, open_loop
+from jobs_service.store.base import SYSTEM_KEYS, Calls, Store, Transaction, TransactionFunction, no_coroutine, open_loop
 from jobs_service.store.commit_marks import HAPPENED, Mark, Marks
 from jobs_service.store.fdb.client import (
     FIRST_PAUSE,
@@ -22,7 +22,6 @@ from jobs_service.store.fdb.client import (
     may_have_committed,
 )
 from jobs_service.store.overlay import CLEAR, STAMPED_VALUE
-from jobs_service.store.sync_transaction import no_coroutine
 from jobs_service.testing.cluster.cluster import (
     SLOW,
     ClientError,

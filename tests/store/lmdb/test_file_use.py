@@ -14,7 +14,7 @@ import pytest
 
 from jobs_service import JobsService, StoreLost, SupervisorFailed
 from jobs_service.store.files import SHARED
-from jobs_service.store.lmdb.store import PROCESSES
+from jobs_service.store.lmdb import PROCESSES
 from tests.cli.support import process as program
 from tests.cli.support import serving
 from tests.contract.support import contents, patience, value_of, write

@@ -228,7 +228,8 @@ FORK_WITHIN = """
 import asyncio, os, sys
 from jobs_service.errors import StoreError
 from jobs_service.settings import Settings
-from jobs_service.store.lmdb import LmdbStore, data_file
+from jobs_service.store import lmdb as lmdb_store
+from jobs_service.store.lmdb import LmdbStore
 from tests.contract.support import contents, write
 
 async def child(path):
@@ -251,7 +252,7 @@ async def main():
     print(await contents(store))
     await store.close()
 
-data_file._LONGEST_PAUSE = 0.1
+lmdb_store._LONGEST_PAUSE = 0.1
 asyncio.run(main())
 """
 

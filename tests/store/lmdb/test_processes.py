@@ -17,8 +17,7 @@ from structlog.testing import capture_logs
 from jobs_service.errors import StoreUnavailable
 from jobs_service.settings import Settings
 from jobs_service.store import Transaction, Watch
-from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.lmdb.data_file import map_size
+from jobs_service.store.lmdb import LmdbStore, map_size
 from tests.contract.support import contents, number, patience, value_of, write
 from tests.store.lmdb.lmdb_process import ROOT, Process, process
 from tests.store.lmdb.test_store import opened, own_threads

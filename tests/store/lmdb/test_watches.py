@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 from jobs_service.store.base import KeyValue, Watch
-from jobs_service.store.watches import Watches
+from jobs_service.store.embedded import Watches
 
 
 class State:

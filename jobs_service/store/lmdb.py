@@ -1,7 +1,7 @@
-"""The data file of an LMDB store: made, checked and opened as an environment, once in each process.
+"""The embedded store on LMDB: a directory, shared by all processes of one PID namespace.
 
-LMDB does not check that its data file is complete, and would end the process that reads a missing page.
-The module has more than 600 lines because every way to open a file goes through the same checks.
+The module has more than 600 lines because every way to open a file goes through the same checks, and each environment
+is opened once in a process, for all its stores.
 """
 
 from __future__ import annotations
@@ -11,23 +11,32 @@ import functools
 import os
 import shutil
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import takewhile
 from pathlib import Path
-from struct import Struct
-from struct import error as StructError
 from time import monotonic
 from typing import Any, Final
 
 import lmdb
 
-from jobs_service.errors import StoreDamaged, StoreError, StoreFull, StoreUnavailable
+from jobs_service.errors import StoreDamaged, StoreError, StoreFull, StoreLost, StoreUnavailable
+from jobs_service.log import EventLog
 from jobs_service.settings import Settings
 from jobs_service.sources import go_on
-from jobs_service.store.base import SYSTEM_KEYS
-from jobs_service.store.files import FileUse, flush_directories
+from jobs_service.store.base import SYSTEM_KEYS, KeyValue
+from jobs_service.store.embedded import EmbeddedStore, Engine
+from jobs_service.store.files import FileUse, StoreRoom, flush_directories, pid_namespace, write_copy
+from jobs_service.store.lmdb_pages import check_meta_pages, check_pages
+from jobs_service.store.overlay import EmbeddedTransaction
 
+log = EventLog("jobs_service.store")
+
+PROCESSES: Final = "processes"
+
+_READER_CHECK_PERIOD: Final = 64
+"""Commits between two checks for dead readers: LMDB cannot reuse pages that a reader pins, even a killed one."""
+_MOST_TRIES: Final = 100
 DATA_FILE: Final = "data.mdb"
 LOCK_FILE: Final = "lock.mdb"
 FORMAT: Final = b"1"
@@ -43,26 +52,260 @@ _SHARE: Final = 16
 """Divisor of the map's size for the reserve."""
 _LEAST_RESERVE: Final = 64 << 20
 
-# LMDB's pages
-_MAGIC: Final = 0xBEEFC0DE
-_DATA_VERSION: Final = 1
-_META_PAGE: Final = 0x08
-_BRANCH: Final = 0x01
-_LEAF: Final = 0x02
-_BIG_VALUE: Final = 0x01
-_INTEGER_KEYS: Final = 0x08
-_NO_PAGE: Final = 2**64 - 1
 
-# Page number, flags, then how far the node pointers reach.
-_PAGE: Final = Struct("=Q2xHH2x")
-# Magic, data version; page size, flags and root of the list of free pages; root of the tree of all keys; last page;
-# number of the transaction.
-_META: Final = Struct("=II16x IH34xQ 40xQ QQ")
-_META_END: Final = _PAGE.size + _META.size
-_POINTER: Final = Struct("=H")
-# Size of the value (low, high), flags, size of the key; on a branch the first three are the child's page number.
-_NODE: Final = Struct("=HHHH")
-_NUMBER: Final = Struct("=Q")
+# The store
+
+
+class LmdbTransaction(EmbeddedTransaction):
+    """A transaction on LMDB, whose errors are those of its state's reads."""
+
+    __slots__ = ()
+
+    base_errors = (lmdb.Error,)
+
+
+class LmdbState:
+    """The state of an LMDB transaction.
+
+    Args:
+        map: began the transaction.
+        transaction: the transaction of the reads and writes.
+        address: address of the store, for messages.
+
+    Attributes:
+        get: returns the value of a key.
+        number, failure, undone: as of every EngineState.
+    """
+
+    __slots__ = ("_address", "_cursor", "_has_ended", "_map", "_transaction", "failure", "get", "number")
+
+    undone = False
+
+    def __init__(self, map: MemoryMap, transaction: lmdb.Transaction[bytes], address: str) -> None:
+        self.failure: Exception | None = None
+        self.get: Callable[[bytes], bytes | None] = transaction.get
+        self.number = transaction.id()
+        self._map = map
+        self._transaction = transaction
+        self._address = address
+        self._cursor: lmdb.Cursor[bytes] | None = None
+        self._has_ended = False
+
+    def fail(self, error: Exception) -> StoreError:
+        """Keep the error of a read, and return it as one of the store."""
+        self.failure = failure = store_error(self._address, error)
+        return failure
+
+    def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
+        """Yield pairs from begin up to, not including, end. One scan at a time: they share the cursor."""
+        cursor = self._cursor
+        if cursor is None:
+            cursor = self._cursor = self._transaction.cursor()
+        if reverse:
+            if not (cursor.prev() if cursor.set_range(end) else cursor.last()):
+                return
+            for pair in cursor.iterprev():
+                if pair[0] < begin:
+                    return
+                yield pair
+        else:
+            if not (cursor.set_range(begin) if begin else cursor.first()):
+                return
+            for pair in cursor.iternext():
+                if pair[0] >= end:
+                    return
+                yield pair
+
+    def keys_in(self, begin: bytes, end: bytes) -> Iterator[bytes]:
+        """Yield the keys from begin up to, not including, end."""
+        with self._transaction.cursor() as cursor:
+            if cursor.set_range(begin) if begin else cursor.first():
+                yield from takewhile(end.__gt__, cursor.iternext(values=False))
+
+    def write(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Set each key to its value, and remove those with None."""
+        put, delete = self._transaction.put, self._transaction.delete
+        for key, value in changes.items():
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+
+    def put_all(self, pairs: Sequence[KeyValue]) -> None:
+        """Set many keys with one call."""
+        with self._transaction.cursor() as cursor:
+            cursor.putmulti(pairs)
+
+    def commit(self) -> None:
+        """Commit; `end` follows all the same."""
+        self._transaction.commit()
+
+    def end(self) -> None:
+        """Abort what was not committed. Idempotent."""
+        self._transaction.abort()
+        if not self._has_ended:
+            self._has_ended = True
+            self._map.end()
+
+
+class LmdbEngine(Engine):
+    """One LMDB environment."""
+
+    errors = (lmdb.Error,)
+    transaction = LmdbTransaction
+
+    _environment: SharedEnvironment
+    _map: MemoryMap
+
+    def open(self) -> None:
+        limit = self.settings.lmdb_map_size
+        self.processes = self.path / PROCESSES
+        self.room = StoreRoom(self.path / DATA_FILE, self.location, limit, map_size(limit) - limit)
+        self.use = FileUse(
+            self.path,
+            self.location,
+            [self.path / DATA_FILE, self.path / LOCK_FILE],
+            processes=self.processes,
+            gate=self.path,
+            namespace=pid_namespace(),
+            locks_data=True,
+        )
+        self._environment = open_environment(self.path, self.settings, self.use, self.at)
+        self._map = MemoryMap(self._environment, self._has_grown, self._cannot_grow)
+
+    def close(self) -> None:
+        self._environment.close()
+        self.use.end()
+
+    def begin(self, *, write: bool = False) -> LmdbState:
+        transaction = self._map.begin(write=write and not self.use.is_read_only)
+        try:
+            state = LmdbState(self._map, transaction, self.address)
+            if write:
+                self._look_around(state.number)
+        except BaseException:
+            transaction.abort()
+            self._map.end()
+            raise
+        return state
+
+    def copy(self, path: Path) -> int:
+        with self._map.held():
+            try:
+                return write_copy(path, lambda file: self._environment.copyfd(file.fileno(), compact=True), self.at)
+            except lmdb.Error as error:
+                raise StoreError(f"{path} cannot be written: {error}") from error
+
+    def error(self, error: Exception) -> Exception:
+        return store_error(self.address, error)
+
+    def _look_around(self, number: int) -> None:
+        """Drop dead readers, and measure the room, each now and then."""
+        environment, room = self._environment, self.room
+        if number % _READER_CHECK_PERIOD == 0:
+            environment.reader_check()
+        if room.is_due(number):
+            statistics = environment.stat()
+            page = statistics["psize"]
+            used = page * (statistics["branch_pages"] + statistics["leaf_pages"] + statistics["overflow_pages"])
+            size = page * (environment.info()["last_pgno"] + 1)
+            is_held = room.is_pressed(size) and _has_old_reader(environment, number)
+            room.measure(number, used, size, is_held=is_held)
+
+    def _has_grown(self, size: int) -> None:
+        """Take over the larger map of another process."""
+        limit = limit_of(size)
+        self.room.grow(limit, map_size(limit) - limit)
+        log.info("map_grown", store=self.location, bytes=size)
+
+    def _cannot_grow(self, error: lmdb.Error) -> StoreLost:
+        """Mark the store as lost: without a map it can neither read nor write."""
+        self.use.lost = StoreLost(
+            f"store {self.location} was grown by a process with a larger map, and this one cannot map so much "
+            f"({error}; ulimit -v). Give all the same JOBS_SERVICE_LMDB_MAP_SIZE, and start the program anew"
+        )
+        return self.use.lost
+
+
+def _has_old_reader(environment: SharedEnvironment, number: int) -> bool:
+    """Whether a reader uses an old state: LMDB must keep every page of it."""
+    rows = [row.split() for row in environment.readers().splitlines()[1:]]
+    return any(len(row) == 3 and row[2].isdigit() and int(row[2]) < number - 2 for row in rows)
+
+
+class LmdbStore(EmbeddedStore):
+    """The embedded store in a directory, on LMDB: settings durable, lmdb_map_size."""
+
+    scheme = "lmdb"
+    longest_key = 511
+    engine = LmdbEngine
+
+
+class MemoryMap:
+    """The map of one environment, for all threads with transactions.
+
+    A process whose map is too small for the store gets MDB_MAP_RESIZED from each new transaction. It may take over the
+    other's size, but LMDB unmaps the file for that: no thread of the process may be in a transaction then.
+
+    Args:
+        environment: the store's environment.
+        grown: called with the new size in bytes after growth, on the thread that met the old one.
+        failed: called with the error if it could not grow: then the environment must not be used any more.
+    """
+
+    def __init__(
+        self, environment: SharedEnvironment, grown: Callable[[int], object], failed: Callable[[lmdb.Error], Exception]
+    ) -> None:
+        self._environment = environment
+        self._uses = environment.uses
+        self._grown = grown
+        self._failed = failed
+        self.end = self._uses.end
+
+    def begin(self, *, write: bool = False) -> lmdb.Transaction[bytes]:
+        """Begin a transaction; the caller calls `end` after its end.
+
+        Raises:
+            lmdb.Error: the begin failed; do not call `end`.
+        """
+        uses = self._uses
+        for _ in range(_MOST_TRIES):
+            with uses.counting:
+                if uses.failure is not None:
+                    raise self._failed(uses.failure)
+                uses.number += 1
+            try:
+                return self._environment.begin(write=write)
+            except lmdb.MapResizedError:
+                self.end()
+                self._grow()
+            except BaseException:
+                self.end()
+                raise
+        raise lmdb.MapResizedError(f"it was grown {_MOST_TRIES} times meanwhile")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the map unchanged, and as large as the store is now, while the block runs."""
+        transaction = self.begin()
+        transaction.abort()
+        try:
+            yield
+        finally:
+            self.end()
+
+    def _grow(self) -> None:
+        with self._uses.counting:
+            self._uses.until_unused()
+            before = self._environment.info()["map_size"]
+            try:
+                self._environment.set_mapsize(0)
+            except lmdb.Error as error:
+                self._uses.failure = error
+                raise self._failed(error) from error
+            size = self._environment.info()["map_size"]
+        if size > before:
+            self._grown(size)
 
 
 # Environments
@@ -237,202 +480,6 @@ def limit_of(size: int) -> int:
     """Return the limit in bytes of a store with a map of this size: the inverse of `map_size`."""
     small = size - _LEAST_RESERVE
     return small if small // _SHARE < _LEAST_RESERVE else size * _SHARE // (_SHARE + 1)
-
-
-# Does the file have all pages that LMDB may touch?
-
-
-@dataclass(frozen=True)
-class _Meta:
-    """The content of one meta page; the first five fields never change.
-
-    LMDB maps the file into memory, so touching a page behind the file's end kills the process (SIGBUS) instead of
-    raising an error. The two meta pages have the number of pages, but a sound file may be shorter: pages that a
-    transaction took and freed again are never written. So a file is complete if all missing pages are in its list of
-    free pages. Files of LMDB 1.0 or of 32-bit machines have another layout; LMDB itself checks them.
-    """
-
-    page_flags: int
-    magic: int
-    version: int
-    page_size: int
-    free_flags: int
-    free_root: int
-    main_root: int
-    last_page: int
-    number: int
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the meta page has the layout known here."""
-        return self.magic == _MAGIC and self.version == _DATA_VERSION
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether LMDB can have written the fields that never change."""
-        return (
-            self.is_known
-            and self.page_flags == _META_PAGE
-            and 256 <= self.page_size <= 0x8000
-            and self.page_size & (self.page_size - 1) == 0
-            and self.free_flags == _INTEGER_KEYS
-        )
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether the roots of the trees are existing pages."""
-        return all(root == _NO_PAGE or 1 < root <= self.last_page for root in (self.free_root, self.main_root))
-
-
-def check_meta_pages(file: Path) -> None:
-    """Refuse a file whose meta pages would make LMDB divide by zero or read impossible pages.
-
-    Called before LMDB opens the file, which need not exist. LMDB itself refuses foreign files. An incomplete file, left
-    by a full disk or a killed process, is completed here.
-
-    Raises:
-        StoreError: LMDB cannot have written these meta pages.
-        OSError: the file cannot be read.
-    """
-    try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return
-    try:
-        first = _meta(descriptor, 0)
-        if first is None or not first.is_known:
-            return
-        second = _meta(descriptor, first.page_size)
-        size = os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
-    if first.is_sound and size < 2 * first.page_size:
-        if first.number or first.main_root != _NO_PAGE:
-            raise StoreError(
-                f"{file} has {size} bytes and needs at least {2 * first.page_size}: it was cut off; restore a backup"
-            )
-        _finish_making(file, first.page_size)
-        return
-    if second is None or not (first.is_sound and second.is_sound and first.page_size == second.page_size):
-        raise StoreError(f"{file} is damaged: its first pages are not as LMDB writes them; restore a backup")
-
-
-def _finish_making(file: Path, page_size: int) -> None:
-    """Append the missing part of a new store's two meta pages, which are equal but for their numbers.
-
-    Another process may just be making the store, and go on to use it: the appended bytes then lie behind all pages,
-    where LMDB never reads.
-    """
-    descriptor = os.open(file, os.O_RDWR | os.O_APPEND)
-    try:
-        first = os.pread(descriptor, page_size, 0).ljust(page_size, b"\0")
-        second = _NUMBER.pack(1) + first[_NUMBER.size :]
-        os.write(descriptor, (first + second)[os.fstat(descriptor).st_size :])
-    finally:
-        os.close(descriptor)
-
-
-def check_pages(file: Path, number: int) -> bool:
-    """Refuse a file without pages that LMDB may touch.
-
-    To be called within an LMDB read transaction, so that no other process changes pages of its state.
-
-    Args:
-        file: the data file, opened by LMDB.
-        number: number of the read transaction.
-
-    Returns:
-        Whether the file was checked. After two commits in the meantime it was not: begin another read transaction.
-
-    Raises:
-        StoreError: the file was cut off or is damaged.
-        OSError: the file cannot be read.
-    """
-    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        first = _meta(descriptor, 0)
-        if first is None or not first.is_known:
-            return True
-        # Commits write the two meta pages in turn.
-        place = first.page_size * (number & 1)
-        meta = _meta(descriptor, place)
-        if meta is None or meta.number != number:
-            return False
-        size = os.fstat(descriptor).st_size
-        problem = _problem(descriptor, meta, size)
-        if problem and _meta(descriptor, place) != meta:
-            return False
-    finally:
-        os.close(descriptor)
-    if problem:
-        raise StoreError(f"{file} {problem}; restore a backup")
-    return True
-
-
-def _problem(descriptor: int, meta: _Meta, size: int) -> str | None:
-    """Return the danger for LMDB in reading a file of so many bytes; None for none."""
-    if not meta.is_possible:
-        return "is damaged: its first pages are not as LMDB writes them"
-    complete = size // meta.page_size
-    if complete > meta.last_page:
-        return None
-    end = meta.last_page + 1
-    try:
-        lacking = [page for page in _free_pages(descriptor, meta) if complete <= page < end]
-    except (ValueError, StructError):
-        lacking = []
-    if len(lacking) == end - complete:
-        return None
-    lacking.sort()
-    while lacking and lacking[-1] == end - 1:
-        lacking.pop()
-        end -= 1
-    return f"has {size} bytes and needs {end * meta.page_size}: it was cut off"
-
-
-def _meta(descriptor: int, offset: int) -> _Meta | None:
-    """Return the meta page at an offset; None if the file ends within it."""
-    content = os.pread(descriptor, _META_END, offset)
-    if len(content) < _META_END:
-        return None
-    _, flags, _ = _PAGE.unpack_from(content)
-    return _Meta(flags, *_META.unpack_from(content, _PAGE.size))
-
-
-def _free_pages(descriptor: int, meta: _Meta) -> set[int]:
-    """Return the free pages: LMDB reads none of them before writing it.
-
-    Raises:
-        ValueError, struct.error: part of the list is missing or invalid.
-    """
-    free: set[int] = set()
-    seen: set[int] = set()
-    waiting = [] if meta.free_root == _NO_PAGE else [meta.free_root]
-    while waiting:
-        number = waiting.pop()
-        if number > meta.last_page or number in seen:
-            raise ValueError(f"page {number} cannot be in the list")
-        seen.add(number)
-        page = os.pread(descriptor, meta.page_size, number * meta.page_size)
-        found, flags, lower = _PAGE.unpack_from(page)
-        if found != number or flags not in (_BRANCH, _LEAF):
-            raise ValueError(f"page {number} is none of the list")
-        for (place,) in _POINTER.iter_unpack(page[_PAGE.size : lower]):
-            low, high, node_flags, key_size = _NODE.unpack_from(page, place)
-            if flags == _BRANCH:
-                waiting.append(low | high << 16 | node_flags << 32)
-                continue
-            numbers = page[place + _NODE.size + key_size :]
-            if node_flags & _BIG_VALUE:
-                (elsewhere,) = _NUMBER.unpack_from(numbers)
-                if elsewhere > meta.last_page:
-                    raise ValueError(f"page {elsewhere} cannot be in the list")
-                numbers = os.pread(descriptor, low | high << 16, elsewhere * meta.page_size + _PAGE.size)
-            (count,) = _NUMBER.unpack_from(numbers)
-            if count > len(numbers):
-                raise ValueError(f"page {number} is none of the list")
-            free.update(Struct(f"={count}Q").unpack_from(numbers, _NUMBER.size))
-    return free
 
 
 # Errors
