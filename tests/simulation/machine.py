@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -97,7 +98,7 @@ class Machine:
     def running_world(self) -> Iterator[None]:
         """Have stores be of this machine until left; then nothing is left of it."""
         stand_ins: list[tuple[Any, str, Any]] = [
-            (embedded, "threading", SimpleNamespace(Thread=SteppedThread)),
+            (embedded, "threading", SimpleNamespace(Thread=SteppedThread, Lock=threading.Lock)),
             (embedded, "SimpleQueue", Mailbox),
             (embedded, "apply_log", _apply_log),
             (lmdb_store, "open_environment", self._open),
