@@ -144,7 +144,7 @@ class JobsBackend(_BaseTaskBackend):  # type: ignore[misc]
         return found
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
-        """Return what is wrong with the OPTIONS, for `manage.py check`."""
+        """Return the problems of the OPTIONS, for `manage.py check`."""
         try:
             self.jobs  # noqa: B018 - it is made now
             database = self.options.get("outbox")

@@ -151,7 +151,7 @@ Date = Annotated[
 Hexadecimal = Annotated[bytes, _form(_hexadecimal, bytes.hex, {"type": "string", "pattern": "^[0-9a-f]*$"})]
 
 Unchanged = Annotated[Any, _form(lambda value: value, lambda value: None, {"description": "Any JSON"})]
-"""Somebody's JSON. It may be large, and hold what is no UTF-8: the writer sets it."""
+"""Somebody's JSON. It may be large, and hold bytes that are no UTF-8: the writer sets it."""
 
 
 def plain(value: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Looks for rows of jobs that do not belong together, as after a change by hand in the file of a store.
 
 Any store may be looked at, also while it is in use: each page of rows is read with all that belongs to it in one state.
-What is looked for is what docs/layout.md promises: the rows that a job has, no other ones, and counts that are right.
+It checks the promises of docs/layout.md: the rows that a job has, no other ones, and counts that are right.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Verification:
         batch: bounds of one page; None for bounds that suit the store.
 
     Attributes:
-        jobs, types: numbers of what was looked at.
+        jobs, types: numbers of those that were checked.
         moving: types whose counts changed while their jobs were counted, so that they could not be compared.
     """
 

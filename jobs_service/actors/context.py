@@ -376,7 +376,7 @@ class StoreAccess:
 
 def being_left() -> ServiceClosed:
     """Return the error for an operation on a service that is being left."""
-    return ServiceClosed("the service is being left: it ends what was begun, and takes nothing new")
+    return ServiceClosed("the service is being left: it ends the work that it has begun, and takes nothing new")
 
 
 def running_code() -> asyncio.Task[Any] | int | None:

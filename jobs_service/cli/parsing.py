@@ -157,7 +157,7 @@ def complete_ids(context: typer.Context, incomplete: str) -> Iterable[str]:
 def _found(
     context: typer.Context, incomplete: str, look: Callable[[JobsService], Awaitable[Iterable[Any]]]
 ) -> Iterable[str]:
-    """Return what is found in the store, as texts with a prefix; nothing after an error: a shell shows none."""
+    """Return names from the store, as texts with a prefix; nothing after an error: a shell shows none."""
     import asyncio
 
     from jobs_service import JobsService, Settings

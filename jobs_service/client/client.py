@@ -595,7 +595,7 @@ class JobsClient:
 class RemoteSchedules:
     """The schedules in the server's store: the operations of JobsService.schedules, with its arguments and results.
 
-    What is secret in a schedule's data is not shown.
+    The secrets of a schedule's data are not shown.
 
     Args:
         client: whose server it is.

@@ -133,7 +133,7 @@ async def _picked(visit: Visit, fields: list[tuple[str, str]]) -> tuple[Asked, l
             raise ValueError
         moment = Moment.of(form["asked"], form["bound"])
     except (KeyError, ValueError, OverflowError):
-        raise Refusal("bad-request", "the form does not say what is to be done with which jobs, and when") from None
+        raise Refusal("bad-request", "the form lacks the action, the jobs or the time") from None
     return Asked(action, type, Filter(), moment, visit.role.name), ids
 
 
@@ -157,7 +157,11 @@ async def bulk_start(visit: Visit, bulk: BulkActions) -> Response:
         counted = int(form["counted"]) if "counted" in form else None
     except (KeyError, ValueError, OverflowError):
         return problem_page(
-            visit, 422, "That cannot be", "It does not say what was counted, and when.", "Go back, and have it counted."
+            visit,
+            422,
+            "That cannot be",
+            "The form lacks the counted jobs, or the time.",
+            "Go back, and have it counted.",
         )
     try:
         id = await bulk.add(action, type, wanted, visit.role.name, moment=moment, counted=counted)

@@ -390,7 +390,7 @@ def outbox_lag(outbox: OutboxInfo) -> str:
 
 
 def outbox_problem(outbox: OutboxInfo) -> str:
-    """Return what is wrong with an outbox, without its name; "" if nothing is."""
+    """Return the problem of an outbox, without its name; "" for none."""
     if outbox.error:
         return f"is not moved: {rendering.brief(outbox.error, 200)}"
     return "falls behind" if outbox.oldest is not None and outbox.oldest > SLOW else ""

@@ -32,7 +32,7 @@ MOST_QUEUES: Final = 100
 _PATIENCE: Final = 0.05
 """Seconds that a page waits for the sums of all types, and for usual hours; then it shows the last ones."""
 _OLD: Final = 60.0
-"""Seconds after which they are not shown any more as what is now."""
+"""Seconds after which they are not shown any more as the present state."""
 _PATIENCE_IF_OLD: Final = 0.2
 _AGO: Final = {"hour": 86_400.0, "day": 86_400.0, "week": 604_800.0}
 """How long before each span is what it is compared with; that of a month is not kept."""
@@ -63,8 +63,8 @@ class Usual(NamedTuple):
 class Shared:
     """Reads for all pages of a server.
 
-    Where reading takes long, a page shows what was read last. It is read once more then, and if it differs, open pages
-    are told: another change, at which they would ask again, may be far away.
+    Where reading takes long, a page shows the last values read. They are read once more then, and if they differ, open
+    pages are told: another change, at which they would ask again, may be far away.
 
     Args:
         service: of the jobs.

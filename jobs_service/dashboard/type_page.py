@@ -142,7 +142,7 @@ async def type_page(visit: Visit) -> Response:
 
 
 def _found_by(visit: Visit, text: str) -> Response:
-    """Lead to the filter for what was written into the one field: the beginning of an id, or a test of an argument."""
+    """Lead to the filter that was typed into the one field: the beginning of an id, or a test of an argument."""
     tests = visit.request.query_params.getlist("data")
     is_test = "=" in text or "~" in text
     more: dict[str, Any] = {"data": [*tests, text]} if is_test else {"prefix": text or visit.query.get("prefix")}

@@ -143,13 +143,13 @@ def _counts_form(type: JobType, counts: TypeCounts) -> dict[str, Any]:
     return {"type": names.name(type), **json_types.plain(counts)}
 
 
-@endpoint("GET /v1/types/{type}/counts", Role.READ, "What is counted", wire.CountsForm)
+@endpoint("GET /v1/types/{type}/counts", Role.READ, "The counts of a type", wire.CountsForm)
 async def counts(call: Call) -> Response:
     found = await call.service.counts(call.type)
     return answer(_counts_form(call.type, next(iter(found.values()), TypeCounts())))
 
 
-@endpoint("GET /v1/counts", Role.READ, "What is counted of all types", wire.AllCountsForm)
+@endpoint("GET /v1/counts", Role.READ, "The counts of all types", wire.AllCountsForm)
 async def all_counts(call: Call, query: forms.CountsQuery) -> Response:
     found = await call.service.counts(query.type)
     return await long_answer("types", (_counts_form(type, each) for type, each in found.items()))
@@ -174,7 +174,7 @@ async def ticks(call: Call) -> Response:
 
 
 async def _form(call: Call, found: StoredSchedule) -> dict[str, Any]:
-    """Return a schedule as JSON, without what is secret in its data."""
+    """Return a schedule as JSON, without the secrets of its data."""
     return (await without_secrets(call.service, found)).to_dict()
 
 

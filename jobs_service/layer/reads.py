@@ -583,7 +583,7 @@ class _Source:
         self.heads: deque[tuple[float, bytes, Job]] = deque()
         self._read_to = place or b""
         self.is_done = place is None
-        self._is_reversed = terms.newest_first and order != b"s"  # what is due next comes first in either direction
+        self._is_reversed = terms.newest_first and order != b"s"  # the job due next comes first in either direction
 
     async def read(self, transaction: Snapshot) -> tuple[int, int]:
         """Read some rows more; return their number, and the bytes of their records."""

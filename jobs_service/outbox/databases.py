@@ -246,7 +246,7 @@ class _PostgresDatabase(Database):
         from psycopg.adapt import Loader
 
         class AnyText(Loader):
-            """Text of a database without an encoding: what is no UTF-8 must not keep rows from being read."""
+            """Text of a database without an encoding: bytes that are no UTF-8 must not keep rows from being read."""
 
             def load(self, data: Any) -> str:
                 return bytes(data).decode(errors="surrogateescape")
@@ -263,7 +263,7 @@ class _PostgresDatabase(Database):
                 if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
                     await connection.execute("set client_encoding = 'SQL_ASCII'")
                     connection.adapters.register_loader("text", AnyText)
-                # A row that was removed must stay so: what was moved before is not known any more by then.
+                # A row that was removed must stay so: by then nobody knows which rows were moved before.
                 await connection.execute(_DURABLE)
                 # The server frees the lock of a relay whose machine is gone as soon.
                 for name, value in _GONE.items():

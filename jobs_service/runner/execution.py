@@ -304,7 +304,7 @@ class Execution:
         return _GIVEN_BACK if (has_heeded or run.stop_reason is StopReason.CANCELED) and not run.written else None
 
     def _within(self, around: Around, job: RunningJob, args: Any) -> Coroutine[Any, Any, Any]:
-        """Return the coroutine of a handler with what is around it."""
+        """Return the coroutine of a handler with its surroundings."""
         handler, resources = self._handler, around.resources()
         return around.call(job, lambda: handler.call(job, args, resources))
 

@@ -123,7 +123,7 @@ class Surroundings:
         self._opened: dict[type[Any], Any] = {}
 
     def of(self, handler: Handler[Any, Any]) -> Around | None:
-        """Return what is around the runs of a handler; None for nothing."""
+        """Return the surroundings of the runs of a handler; None for none."""
         middleware = self._middleware.get(handler.packed, ())
         return Around(middleware, handler.resources, self._opened) if middleware or handler.resources else None
 
@@ -185,7 +185,7 @@ async def _close(provider: Provider, leave: Callable[[], Any]) -> None:
 
 
 class Around:
-    """What is around the runs of one handler.
+    """The surroundings of the runs of one handler.
 
     Args:
         middleware: the outermost first.

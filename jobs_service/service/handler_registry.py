@@ -1,4 +1,4 @@
-"""The handlers of a service or of a module, what is around them, and changes of their options while they run."""
+"""The handlers of a service or of a module, their surroundings, and changes of their options while they run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = EventLog("jobs_service")
 
 
 class HandlerRegistry:
-    """Keeps the handlers by type with what is around them, and their options up to date.
+    """Keeps the handlers by type with their surroundings, and their options up to date.
 
     Args:
         is_part: whether it is that of a module, whose handlers a service includes.
@@ -127,7 +127,7 @@ class HandlerRegistry:
         self._inner |= dict.fromkeys(part.handlers, part.middleware)
 
     def surroundings(self) -> Surroundings:
-        """Return what is around the handlers' runs, for a runner."""
+        """Return the surroundings of the handlers' runs, for a runner."""
         outer = self.middleware
         return Surroundings(
             {packed: (*outer, *self._inner.get(packed, ())) for packed in self.handlers}, dict(self.providers)
@@ -135,7 +135,7 @@ class HandlerRegistry:
 
     def _check_open(self, what: str) -> None:
         if self.runner is not None:
-            raise InvalidSettings(f"{what}: handlers, and what is around them, are registered before they run")
+            raise InvalidSettings(f"{what}: handlers, and hooks around them, are registered before they run")
         if self.prefix is not None:
             raise InvalidSettings(f"{what}: a service has included these Handlers already; register it before that")
 

@@ -313,8 +313,8 @@ class FileUse:
 
     def _lost(self, path: str, how: str) -> StoreLost:
         return StoreLost(
-            f"store {self._location}: {path} was {how} while this process used it; what was not answered is not in "
-            "the store. Start the program anew"
+            f"store {self._location}: {path} was {how} while this process used it; calls that were not answered are "
+            "not in the store. Start the program anew"
         )
 
 
@@ -525,7 +525,7 @@ class StoreRoom:
                 "nothing was written; make room and try again"
             )
         return StoreFull(
-            f"store {self._location} is full: what is left is kept for what ends or removes jobs; nothing was written. "
+            f"store {self._location} is full: the rest is kept for ends and removals of jobs; nothing was written. "
             f"Remove jobs, or set JOBS_SERVICE_LMDB_MAP_SIZE higher than {self._limit}"
         )
 

@@ -141,7 +141,7 @@ class LmdbState:
         self._transaction.commit()
 
     def end(self) -> None:
-        """Abort what was not committed. Idempotent."""
+        """Abort the transaction, unless it was committed. Idempotent."""
         self._transaction.abort()
         if not self._has_ended:
             self._has_ended = True

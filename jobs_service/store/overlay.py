@@ -72,7 +72,7 @@ def added(value: bytes | None, operand: bytes) -> bytes:
     return (total & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
 
 
-@functools.lru_cache(64)  # of what is counted, most additions are the same as others
+@functools.lru_cache(64)  # most additions to the counts are the same as others
 def _number(operand: bytes) -> tuple[int, int]:
     """Return an operand as a number, and the count of a value's low bytes that change without a carry.
 
@@ -588,7 +588,7 @@ class EngineState(BaseState, Protocol):
         """Commit; `end` follows all the same."""
 
     def end(self) -> None:
-        """Roll back what was not committed, and let others begin. Idempotent."""
+        """Roll back, unless it was committed, and let others begin. Idempotent."""
 
 
 class EmbeddedTransaction(BufferedTransaction):

@@ -231,7 +231,7 @@ class SqliteState:
         self._end()
 
     def end(self) -> None:
-        """Roll back what was not committed, and let others write. Idempotent."""
+        """Roll back, unless it was committed, and let others write. Idempotent."""
         if not self._has_ended:
             with contextlib.suppress(sqlite3.Error):
                 if self._connection.in_transaction:
@@ -249,7 +249,7 @@ class SqliteState:
         """Run a statement of the application, and return its rows.
 
         Args:
-            statement, parameters: the statement, and what is bound.
+            statement, parameters: the statement, and its parameters.
             until: when it is to be interrupted, on the monotonic clock.
         """
         if self.failure is not None:
@@ -609,7 +609,7 @@ class SqliteEngine(Engine):
 
 
 def _check_build() -> None:
-    """Refuse a SQLite that lacks what is needed.
+    """Refuse a SQLite that lacks a feature needed here.
 
     Raises:
         StoreError: it is too old, or was built without a part.

@@ -329,7 +329,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     async def getaddrinfo(self, *arguments: Any, **keywords: Any) -> Any:
         """Refuse: the base class would use the real network."""
-        raise NotImplementedError("a simulated loop has no network; give what is tested something else to talk to")
+        raise NotImplementedError("a simulated loop has no network; give the tested code something else to talk to")
 
     async def getnameinfo(self, *arguments: Any, **keywords: Any) -> Any:
         """Refuse as well."""

@@ -263,7 +263,7 @@ def _print_result(event: Job | JobEvent) -> None:
         return
     result = {} if event.result is None else event.result
     if not isinstance(result, dict):
-        output.line("done; what was written cannot be shown now")
+        output.line("done; the number of written documents cannot be shown now")
     elif result.get("no_changes"):
         output.line("no changes")
     else:

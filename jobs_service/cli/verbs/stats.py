@@ -37,7 +37,7 @@ SinceOption = Annotated[
     typer.Option(
         "--since",
         metavar="S",
-        help=f"What has happened for so long, minute by minute or, of more than 3 h, hour by hour: {DURATION_HELP}.",
+        help=f"The events of so long, minute by minute or, of more than 3 h, hour by hour: {DURATION_HELP}.",
     ),
 ]
 IntervalOption = Annotated[
