@@ -68,8 +68,7 @@ if TYPE_CHECKING:
         TypeCounts,
     )
     from jobs_service.model.process import CommandFailed
-    from jobs_service.model.schedule import StoredSchedule
-    from jobs_service.model.type_state import QueueState, Retention
+    from jobs_service.model.type_state import QueueState, Retention, StoredSchedule
     from jobs_service.redaction import Redaction
     from jobs_service.runner.functions import BlockingJob
     from jobs_service.runner.handler import PROVIDED, Handler
@@ -153,7 +152,7 @@ _HOMES = (
     "errors",
     "model",
     "model.process",
-    "model.schedule",
+    "model.type_state",
     "model.type_state",
     "redaction",
     "settings",

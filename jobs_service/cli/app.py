@@ -15,19 +15,16 @@ from jobs_service.cli.verbs.add import add, add_many
 from jobs_service.cli.verbs.change import cancel, remove, resubmit, retry
 from jobs_service.cli.verbs.change import run as run_job
 from jobs_service.cli.verbs.copy import backup, copy
-from jobs_service.cli.verbs.handlers import handlers, periodic
-from jobs_service.cli.verbs.health import failures, health
+from jobs_service.cli.verbs.handlers import handlers, periodic, schedules_app
+from jobs_service.cli.verbs.health import failures, health, verify
 from jobs_service.cli.verbs.list import list_jobs, show
 from jobs_service.cli.verbs.outbox import outbox_app
 from jobs_service.cli.verbs.processes import processes_app, workers
 from jobs_service.cli.verbs.replicate import replicate, replications
-from jobs_service.cli.verbs.schedules import schedules_app
-from jobs_service.cli.verbs.serve import serve
+from jobs_service.cli.verbs.serve import serve, token_app
 from jobs_service.cli.verbs.stats import stats, top
 from jobs_service.cli.verbs.submit import submit
-from jobs_service.cli.verbs.token import token_app
 from jobs_service.cli.verbs.types import pause, redact, resume, retention, types_app
-from jobs_service.cli.verbs.verify import verify
 from jobs_service.cli.verbs.watch import watch
 
 VersionOption = Annotated[

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from jobs_service import json_types, names
-from jobs_service.actors.subscriptions import Subscription
+from jobs_service.actors import subscriptions
+from jobs_service.actors.subscriptions import Subscription, checked_pairs, stop_and_remove
 from jobs_service.arguments import (
     MOST_AT_ONCE,
     IfExists,
@@ -75,10 +76,8 @@ from jobs_service.model import (
     RunningJob,
 )
 from jobs_service.model.enqueueing import Enqueueable, How, ResultT, as_enqueue, as_enqueue_many, one_value, unique_key
-from jobs_service.model.schedule import StoredSchedule
-from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, TypeCounts
+from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, StoredSchedule, TypeCounts
 from jobs_service.redaction import Redaction
-from jobs_service.service import waiting
 from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
@@ -325,7 +324,7 @@ class JobsClient:
 
     async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: Duration) -> None:
         """Remove a job; if it runs, wait until its worker has finished it; see JobsService.stop_and_remove."""
-        await waiting.stop_and_remove(self.remove, self._not_running, type, id, timeout)
+        await stop_and_remove(self.remove, self._not_running, type, id, timeout)
 
     async def _not_running(self, type: JobType, id: JobId) -> None:
         async with self.subscribe(type, id) as events:
@@ -461,7 +460,7 @@ class JobsClient:
         """Return the events of several jobs as one iterator; see JobsService.subscribe_many."""
         self._connection.check_open()
         wanted: dict[str, tuple[Any, JobId]] = {}
-        for type, id in waiting.checked_pairs(jobs):
+        for type, id in checked_pairs(jobs):
             if not isinstance(id, str | bytes):  # of the jobs of one stream the server would refuse all
                 raise InvalidJob(f"id {shown(id)}: {a_kind_of(id)}; allowed are str and bytes").about(type)
             wanted[of_job(type, id)] = RemoteType(segment(type), type), id
@@ -471,7 +470,7 @@ class JobsClient:
         self, type: JobType, id: JobId, *states: JobState | str, timeout: Duration | None = None
     ) -> JobEvent:
         """Wait until a job is in one of these states, or for its next change; see JobsService.wait."""
-        return await waiting.wait(self.subscribe, type, id, states, timeout)
+        return await subscriptions.wait(self.subscribe, type, id, states, timeout)
 
     @overload
     async def result(
@@ -488,7 +487,7 @@ class JobsClient:
 
     async def result(self, type: Any, id: JobId, *, timeout: Duration | None = None) -> Any:
         """Wait until a job has finished, and return its result; see JobsService.result."""
-        return await waiting.result(self.subscribe, type, id, timeout)
+        return await subscriptions.result(self.subscribe, type, id, timeout)
 
     # Workers
 

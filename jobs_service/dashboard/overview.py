@@ -10,7 +10,7 @@ from typing import Any, Final
 from markupsafe import Markup
 from starlette.responses import Response
 
-from jobs_service.dashboard import figures, past_page, rendering
+from jobs_service.dashboard import figures, rendering, small_pages
 from jobs_service.dashboard.figures import Complaint, Lately
 from jobs_service.dashboard.rendering import page
 from jobs_service.dashboard.visit import Visit, choice
@@ -59,7 +59,7 @@ async def overview(visit: Visit) -> Response:
     recent = await reads.lately(some, window)
     every = None if sums is None else Lately.merged(figures.SPANS[window], sums)
     before = None if earlier is None else Lately.merged(figures.SPANS[window], earlier)
-    then = partial(past_page.address, visit)
+    then = partial(small_pages.address, visit)
     attention = [*_processes(visit, processes), *_outboxes(visit, processes)]
     attention += [_shown(visit, each) for each in problems.values()]
     attention += await _bulk(visit, counts)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from starlette.responses import RedirectResponse, Response
 
 from jobs_service import durations
-from jobs_service.dashboard import figures, jobs, past_page, rendering
+from jobs_service.dashboard import figures, jobs, rendering, small_pages
 from jobs_service.dashboard.rendering import page, problem_page
 from jobs_service.dashboard.visit import Visit, choice
 from jobs_service.errors import NoTypeTimeout
@@ -109,7 +109,7 @@ async def type_page(visit: Visit) -> Response:
         "counts": counts,
         "tabs": [(state, getattr(counts, state)) for state in TABS],
         "lanes": [figures.runs_lane(happened), *(figures.time_lane(happened, of) for of in ("waited", "ran"))],
-        "columns": figures.columns(happened, partial(past_page.address, visit)),
+        "columns": figures.columns(happened, partial(small_pages.address, visit)),
         "axis": figures.axis(happened, 3),
         "times": _times(counts, happened),
         "queue": queue,

@@ -14,8 +14,7 @@ from jobs_service.http import forms, wire
 from jobs_service.http.endpoint import Call, answer, endpoint, long_answer
 from jobs_service.http.tokens import Role
 from jobs_service.model import JobType
-from jobs_service.model.schedule import StoredSchedule
-from jobs_service.model.type_state import QueueState, Retention, TypeCounts
+from jobs_service.model.type_state import QueueState, Retention, StoredSchedule, TypeCounts
 from jobs_service.redaction import Redaction
 from jobs_service.service.schedules import without_secrets
 

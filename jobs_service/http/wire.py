@@ -32,8 +32,7 @@ from jobs_service.model import (
     Worker,
     unpack_priority,
 )
-from jobs_service.model.schedule import StoredSchedule
-from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, TypeCounts
+from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, StoredSchedule, TypeCounts
 
 Form = dict[str, Any]
 """A JSON object."""

@@ -26,7 +26,7 @@ from jobs_service.model import JobType
 from jobs_service.model.process import MOST_KEPT, CommandFailed, CommandResult
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.spawning import signal_name
+from jobs_service.runner.process_pool import signal_name
 from jobs_service.uncancelable import outlast
 
 __all__ = [

@@ -1,7 +1,8 @@
 """The processes in which isolated handlers run their jobs, as the runner sees them: warm, one job at a time each.
 
 A program of its own, the nursery (`pool_process.py`), is their parent. It forks them, tells how each has ended, and
-kills them, with their children, when this program is gone, however that ended.
+kills them, with their children, when this program is gone, however that ended. The module also has the command of
+such a program, for all that this package starts, and the words for the ends of processes.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import types
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from jobs_service.errors import InvalidJob, InvalidSettings, JobsError, in_one_line
@@ -24,7 +27,6 @@ from jobs_service.runner.functions import in_thread, refused
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.pool_process import ENDED, FORK, KILL, NO_CODE, SIZE, THREADED, UNIT, Orders, frame, parts
 from jobs_service.runner.run import Run, StopReason, standing_for
-from jobs_service.spawning import ended_how, module_name, python
 from jobs_service.uncancelable import outlast, own_task
 
 _CLOSING: Final = 1.0
@@ -391,3 +393,48 @@ class _Process(asyncio.Protocol):
         data = frame(message)
         if not self._transport.is_closing():
             self._transport.write(data)
+
+
+# Python processes of this package
+
+
+def python(entry: str, descriptor: int) -> list[str]:
+    """Return the command of a Python process that calls a function of this package.
+
+    Args:
+        entry: module and name of the function, as "module:function".
+        descriptor: its argument: an inherited file descriptor.
+    """
+    module, _, function = entry.partition(":")
+    root = str(Path(__file__).parents[1])
+    code = f"import sys; sys.path.insert(0, {root!r}); from {module} import {function}; {function}({descriptor})"
+    return [sys.executable, "-P", "-c", code]
+
+
+def ended_how(code: int) -> str:
+    """Return the words for a process's exit code, which is negative for a signal."""
+    return f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def module_name(module: types.ModuleType) -> str:
+    """Return the name by which another process imports a module; of the program itself, the name of its file.
+
+    Raises:
+        InvalidSettings: the program is no file that can be imported.
+    """
+    if module.__name__ != "__main__":
+        return module.__name__
+    if (spec := getattr(module, "__spec__", None)) is not None:
+        return str(spec.name)
+    file = Path(getattr(module, "__file__", None) or "")
+    if file.suffix != ".py":
+        raise InvalidSettings("the program has no file whose name ends with .py, which another process could import")
+    return file.stem

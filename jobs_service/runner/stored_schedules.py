@@ -29,7 +29,7 @@ from jobs_service.layer.keyspace import AFTER, SCHEDULES, Keyspace, place_of
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET
 from jobs_service.model.enqueueing import Enqueueable
-from jobs_service.model.schedule import StoredSchedule
+from jobs_service.model.type_state import StoredSchedule
 from jobs_service.runner.schedule import END, MOST_MADE_UP, Cron, Every, Missed, last_tick
 from jobs_service.runner.ticker import AddedTicks, Periodic, elsewhere, tick_id
 from jobs_service.sources import MOST_AHEAD

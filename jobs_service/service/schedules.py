@@ -18,7 +18,7 @@ from jobs_service.durations import Duration
 from jobs_service.layer.creation import handler_of
 from jobs_service.model import UNSET, JobType
 from jobs_service.model.enqueueing import Enqueueable
-from jobs_service.model.schedule import StoredSchedule
+from jobs_service.model.type_state import StoredSchedule
 from jobs_service.runner import stored_schedules
 from jobs_service.runner.run import ServiceAccess
 from jobs_service.runner.schedule import Missed

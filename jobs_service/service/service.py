@@ -16,8 +16,9 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
+from jobs_service.actors import subscriptions
 from jobs_service.actors.context import Context, StoreAccess
-from jobs_service.actors.subscriptions import Hub, Subscription
+from jobs_service.actors.subscriptions import Hub, Subscription, checked_pairs, stop_and_remove
 from jobs_service.arguments import IfExists, Spread, check_keep, check_seconds, check_timeout
 from jobs_service.batching import GroupCommit
 from jobs_service.durations import Duration
@@ -48,7 +49,7 @@ from jobs_service.redaction import Redaction
 from jobs_service.runner.commands import command_handler
 from jobs_service.runner.options import ChangeableOptions, HandlerKeywords, handler_options
 from jobs_service.runner.runner import SlotUse
-from jobs_service.service import presence, queries, waiting
+from jobs_service.service import presence, queries
 from jobs_service.service.acceptor import AbandonedJobs, Acceptor, WaitingWorkers
 from jobs_service.service.creating import Creator
 from jobs_service.service.handler_registry import HandlerRegistry, Handlers, check_settings
@@ -433,7 +434,7 @@ class JobsService(Handlers):
                 the job may be canceled or not. The message tells them apart.
         """
         not_running = partial(queries.until_not_running, self._access, self._context)
-        await waiting.stop_and_remove(self.remove, not_running, type, id, timeout)
+        await stop_and_remove(self.remove, not_running, type, id, timeout)
 
     # Reading jobs
 
@@ -554,7 +555,7 @@ class JobsService(Handlers):
         """
         if not self._lifecycle.supervised:
             raise JobsError("subscribing needs the supervisor tree: open the service without supervise=False")
-        places = [self._access.place(type, id) for type, id in waiting.checked_pairs(jobs)]
+        places = [self._access.place(type, id) for type, id in checked_pairs(jobs)]
         return Subscription(self._hub, [*dict.fromkeys((keys, id) for keys, id, _ in places)])
 
     async def wait(
@@ -577,7 +578,7 @@ class JobsService(Handlers):
             RecordDamaged: its record is unreadable.
             JobsError: the job ended without reaching any of the states.
         """
-        return await waiting.wait(self.subscribe, type, id, states, timeout)
+        return await subscriptions.wait(self.subscribe, type, id, states, timeout)
 
     @overload
     async def result(
@@ -609,7 +610,7 @@ class JobsService(Handlers):
             JobNotFound: there is no such job, or it was removed meanwhile.
             TimeoutError: the job did not finish in time.
         """
-        return await waiting.result(self.subscribe, type, id, timeout)
+        return await subscriptions.result(self.subscribe, type, id, timeout)
 
     # Working
 

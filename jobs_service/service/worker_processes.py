@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from jobs_service.errors import InvalidSettings
 from jobs_service.log import EventLog
-from jobs_service.spawning import ended_how, module_name, python
+from jobs_service.runner.process_pool import ended_how, module_name, python
 from jobs_service.uncancelable import own_task, through_cancellation
 
 log = EventLog("jobs_service")
