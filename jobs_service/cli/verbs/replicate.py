@@ -1,4 +1,4 @@
-"""`replicate` and `replications`: replicate CouchDB databases as jobs. Floor: command line."""
+"""`replicate` and `replications`: replicate CouchDB databases as jobs."""
 
 from __future__ import annotations
 
