@@ -4,8 +4,8 @@ Every transaction has its price, on a cluster a round trip. So the operations of
 other on one unit of work (group commit): they behave as if each had a transaction of its own. An operation that raises
 has no effect, and affects no other. Workers that accept jobs on the same terms share one read of the queue.
 
-The module has more than 600 lines because its parts have no use of their own: operations and turns of accepts exist
-for the group commit.
+The module has more than 600 lines because operations and turns of accepts have no use without the group commit.
+`in_order` and `in_parts` are beside it, for one caller with more jobs than one transaction holds.
 """
 
 from __future__ import annotations
@@ -603,7 +603,7 @@ async def in_order(
         BaseException: the error of the first failed operation, or of the iterable.
     """
     given = _Given(operations)
-    first, second = given.next(), given.next()
+    first, second = next(given, None), next(given, None)
     results: list[T] = []
     if first is not None and second is not None:
         results = await _overlapped(chain((first, second), given), transact, transact_after)
@@ -665,10 +665,6 @@ class _Given(Iterator[PipelinedOperation[T]]):
         except BaseException as error:
             self.failure, self._operations = error, iter(())
             raise StopIteration from error
-
-    def next(self) -> PipelinedOperation[T] | None:
-        """Return the next operation, None at the end."""
-        return next(self, None)
 
 
 async def _overlapped(

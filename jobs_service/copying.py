@@ -49,7 +49,7 @@ from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.model import JobId, JobState, JobType
 from jobs_service.model.type_state import Retention
 from jobs_service.sources import Sources
-from jobs_service.store.base import OFFSET_BYTES, KeyValue, Store, Transaction, background
+from jobs_service.store.base import OFFSET_BYTES, ONE, KeyValue, Store, Transaction, background
 
 __all__ = ["Batch", "Copied", "CopiedType", "CopyProgress", "CopyRefused", "CopyStep", "copy_jobs"]
 
@@ -66,7 +66,6 @@ _OF_A_USED_STORE: Final = (DATA, ACTIVITY_TIMEOUT, RETENTION, PERIODIC, REDACTIO
 _STAMP_LENGTH: Final = 13
 """Bytes of a versionstamp in a key: its code, the stamp, and the order within its transaction."""
 
-_ONE: Final = (1).to_bytes(8, "little")
 _REPORT_EVERY: Final = 200
 
 _TypeRows: TypeAlias = Mapping[tuple[int, bytes], bytes]
@@ -538,7 +537,7 @@ class _CopyTarget(_CopySide):
                     if value is not None:
                         transaction.set(self.keyspace.sections[section] + type, value)
                 # Wakes the accepts that wait for jobs of the type.
-                transaction.add(keys.watch_pending, _ONE)
+                transaction.add(keys.watch_pending, ONE)
 
         await self.store.transact(lambda tr: run(tr, self.keyspace, self._sources, work))
 
@@ -548,7 +547,7 @@ class _CopyTarget(_CopySide):
             section = self.keyspace.sections[SCHEDULES]
             for name in some:
                 transaction.set(section + name, schedules[name])
-            transaction.add(section, _ONE)
+            transaction.add(section, ONE)
             await awake_types.mark_scheduled(transaction, self.keyspace, whether=True)
 
         await self.store.transact(work)

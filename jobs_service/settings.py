@@ -92,8 +92,8 @@ class Settings(BaseSettings):
     """Embedded store: its size in bytes at which adds are refused; only address space is reserved. Calls that end or
     remove jobs may use a sixteenth more, and at least 64 MiB."""
     watch_poll: Seconds = Field(0.008, gt=0, le=10)
-    """Embedded store: time between two checks for commits of other processes, while there are watches; twice as long
-    when nothing has been committed for a second."""
+    """Embedded store: time between two checks for commits of other processes, while there are watches; three times
+    as long when nothing has been committed for a second."""
     process_check_period: Seconds = Field(0.25, ge=0, le=60)
     """Embedded store: time between two checks for dead processes; their jobs then become pending. 0: this process
     does not check, and if it dies, its jobs wait for their type's timeout."""

@@ -118,6 +118,10 @@ def _pytest(*words: str, seconds: int = 900, **variables: str) -> None:
     _call([sys.executable, "-m", "pytest", "-q", *patience, *words], directory=ROOT, **variables)
 
 
+def _coverage(_: Sequence[str]) -> None:
+    _call([sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", "--cov"])
+
+
 def _kills(_: Sequence[str]) -> None:
     tests = ("tests/system/test_kill.py", "tests/system/test_namespaces.py", "tests/store/sqlite/test_kills.py")
     _pytest(*tests, KILLS=KILLS)
@@ -268,6 +272,7 @@ def _wheel(_: Sequence[str]) -> None:
 
 
 PARTS = {
+    "coverage": Part(_coverage),
     "soak": Part(_module("tests.system.soak", "--minutes", "5")),
     "runner-soak": Part(_module("tests.system.runner_soak")),
     "worker-storm": Part(_module("tests.system.worker_storm")),

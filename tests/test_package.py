@@ -45,7 +45,7 @@ _REACHING: Final = {
     "dashboard/bulk_pages.py": "reads the checked jobs",
     "dashboard/figures.py": "reads the sums of many types at once",
     "dashboard/search_page.py": "reads ids of all types by their beginning",
-    "dashboard/shared.py": "reads the sums of all types at once",
+    "dashboard/reads.py": "reads the sums of all types at once",
     "dashboard/small_pages.py": "reads the sums of many types at once, and shows the store's own figures",
     "http/streams.py": "follows records and their watches to send events",
     "http/wire.py": "reads what only the record has",

@@ -693,6 +693,3 @@ class ProcessMonitor(DutifulActor):
             ids[seen.keys.type].append(seen.id)
         for type, some in ids.items():
             log.warning("jobs_lost", type=type, count=len(some), ids=some[:_SHOWN_IDS], reason="their process died")
-
-
-# Rows of processes

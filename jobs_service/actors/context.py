@@ -1,6 +1,6 @@
 """The context of a service: its store, keyspace and settings, and the retries of transient errors.
 
-Also the actors that rely on nothing but the context (the keeper of the keyspace, and the base of actors with duties);
+Also the actors that rely on nothing but the context (the keeper of the keyspace, and the base of actors on the store);
 and the gate to the store for the service's operations: only while the service is open, and never from its own
 transaction functions.
 """
@@ -201,7 +201,7 @@ class KeyspaceKeeper(Actor):
 
 
 class DutifulActor(Actor):
-    """An actor that does its due duties in turns, part by part.
+    """An actor that reads and writes the store, with the retries of Context.retried.
 
     Args:
         name: for people.

@@ -417,7 +417,7 @@ async def stop_and_remove(
     not_running: Callable[[JobType, JobId], Awaitable[None]],
     type: JobType,
     id: JobId,
-    timeout: Duration,
+    timeout: Duration | None,
 ) -> None:
     """Remove a job; if it runs, wait until its worker has finished it; see JobsService.stop_and_remove.
 

@@ -46,10 +46,10 @@ _JITTER: Final = 1 / 3
 """Share of the period by which a check comes later at random: many processes must not search at the same moment."""
 
 _SWEEP_PERIOD: Final = 3600.0
-"""Seconds from the start, and between two passes, until the next pass over all types for old counts."""
+"""Seconds to the first pass over all types, for old counts or times far ahead, and between two passes."""
 
 _SWEPT_TOGETHER: Final = 20
-"""Types that one check examines for old counts: each may have 2,340 rows to remove in one transaction."""
+"""Types that one check examines, for old counts or times far ahead: each may have 2,340 rows of counts to remove."""
 
 _SUSPECTS_TOGETHER: Final = 100
 """Jobs that one check examines for times written by a clock far ahead."""

@@ -322,7 +322,7 @@ class JobsClient:
         answer = await self._connection.call("DELETE", of_job(type, id), params=params, repeats=False)
         return self._connection.read(lambda form: Removal(form["removal"]), answer)
 
-    async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: Duration) -> None:
+    async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: Duration | None) -> None:
         """Remove a job; if it runs, wait until its worker has finished it; see JobsService.stop_and_remove."""
         await stop_and_remove(self.remove, self._not_running, type, id, timeout)
 

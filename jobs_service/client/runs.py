@@ -32,7 +32,7 @@ from jobs_service.runner.runner import Runner, log_retention
 from jobs_service.runner.schedule import Every
 from jobs_service.runner.ticker import AddedTicks, Periodic
 from jobs_service.service import JobsService
-from jobs_service.service.presence import checked
+from jobs_service.service.presence import handlers_to_run
 from jobs_service.settings import Settings
 from jobs_service.store.base import Watch
 from jobs_service.uncancelable import through_cancellation
@@ -67,7 +67,7 @@ async def run(
     if not isinstance(jobs, JobsService):
         raise JobsError(f"run takes the JobsService that has the handlers, not {in_one_line(repr(jobs), 60)}")
     registry = jobs._registry
-    handlers = checked(registry, types, max_jobs)
+    handlers = handlers_to_run(registry, types, max_jobs)
     jobs.reload(jobs.settings)
     periodic = [each for each in registry.periodic if each.handler in handlers]
 

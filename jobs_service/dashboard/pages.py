@@ -20,9 +20,9 @@ from jobs_service.dashboard.figures import SizeWatch
 from jobs_service.dashboard.job_page import clone_page, download, job_page
 from jobs_service.dashboard.jobs import export
 from jobs_service.dashboard.overview import overview
+from jobs_service.dashboard.reads import Reads
 from jobs_service.dashboard.rendering import HERE, SECURITY, error_page, problem_page
 from jobs_service.dashboard.search_page import search
-from jobs_service.dashboard.shared import Shared
 from jobs_service.dashboard.small_pages import past
 from jobs_service.dashboard.type_page import type_page
 from jobs_service.dashboard.visit import BadAddress, Visit
@@ -68,7 +68,7 @@ class Dashboard:
 
     def __init__(self, state: Any) -> None:
         self._state = state
-        self._shared = Shared(state.service)
+        self._shared = Reads(state.service)
         self._sizes = SizeWatch()
         self._open = OpenPages()
         self._bulk: BulkActions = state.bulk

@@ -20,7 +20,7 @@ from jobs_service.runner.commands import COMMAND_TYPE
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType
-    from jobs_service.dashboard.shared import Shared
+    from jobs_service.dashboard.reads import Reads
 
 THEMES: Final = ("auto", "light", "dark")
 ZONES: Final = ("utc", "local")
@@ -45,7 +45,7 @@ class Visit:
 
     request: Request
     state: Any
-    shared: Shared | None = None
+    shared: Reads | None = None
     now: float = field(default_factory=time.time)
     role: UserRights = field(init=False)
 
@@ -64,7 +64,7 @@ class Visit:
         return Changes(self.state, self.request.state.who, self.request.state.client)
 
     @property
-    def reads(self) -> Shared:
+    def reads(self) -> Reads:
         """What all pages share."""
         assert self.shared is not None
         return self.shared

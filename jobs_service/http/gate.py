@@ -1,4 +1,6 @@
-"""Checks of every request before any work: the host that it names, its site of origin, and its caller."""
+"""Checks of every request before any work: the host that it names, its site of origin, and its caller.
+
+The limits of what a client may have open (429), and all clients (503), are kept by `Places` in `http/state.py`."""
 
 from __future__ import annotations
 

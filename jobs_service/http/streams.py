@@ -67,7 +67,7 @@ _NOT_TOLD: Final = bytes(_DIGEST_BYTES)
 
 END: Final = b"event: end\ndata: {}\n\n"
 _BEGIN: Final = b"retry: 1000\n\n"
-"""Milliseconds after which a browser connects again."""
+"""The begin of a stream: the milliseconds after which a browser connects again."""
 _FIRST_WITHIN: Final = 5.0
 """Seconds after which the answer begins, with or without an event."""
 
@@ -303,7 +303,7 @@ async def job_parts(
             if mailbox.has_news and len(parts) < _MOST_AT_ONCE:
                 continue
             if parts:
-                yield bytes(parts) + (b"" if size == 1 else _position(targets))
+                yield bytes(parts) + (b"" if size == 1 else _digests(targets))
                 parts.clear()
             elif mailbox.open_targets and not unheard:
                 yield ALIVE  # tells the client that it is up to date
@@ -354,7 +354,7 @@ def _known_of(last_id: str, count: int) -> list[str]:
     return ["" if digest == _NOT_TOLD else digest.hex() for digest in digests]
 
 
-def _position(targets: Iterable[_Job]) -> bytes:
+def _digests(targets: Iterable[_Job]) -> bytes:
     """Return the id after which a stream of several jobs goes on: an event without data, with the last digests."""
     packed = b"".join(bytes.fromhex(target.told) or _NOT_TOLD for target in targets)
     return b"id: %s.%s\n\n" % (_ALL.encode(), base64.b64encode(packed, b"-_"))
@@ -505,9 +505,9 @@ def _change_frame(form: dict[str, Any]) -> bytes:
 def _brief(form: dict[str, Any]) -> dict[str, Any]:
     """Return a change as JSON: a summary of the job."""
     error = form["error"]
-    names = ("type", "id", "state", "outcome", "seq", "attempts", "progress", "run_at", "retrying", "cancel")
+    fields = ("type", "id", "state", "outcome", "seq", "attempts", "progress", "run_at", "retrying", "cancel")
     return {
-        **{name: form[name] for name in names},
+        **{field: form[field] for field in fields},
         "error": None if error is None else {"type": error["type"], "message": error["message"][:200]},
     }
 

@@ -41,10 +41,9 @@ from jobs_service.layer.keyspace import (
     pack_seconds,
     unpack_seconds,
 )
-from jobs_service.store.base import Snapshot, Transaction
+from jobs_service.store.base import ONE, Snapshot, Transaction
 
 NEVER: Final = math.inf
-_ONE: Final = (1).to_bytes(8, "little")
 
 
 class TypePage(NamedTuple):
@@ -72,7 +71,7 @@ async def mark_scheduled(transaction: Transaction, keyspace: Keyspace, *, whethe
         transaction.set(key, b"")
     else:
         transaction.clear(key)
-    transaction.add(counter(keyspace), _ONE)
+    transaction.add(counter(keyspace), ONE)
 
 
 def counter(keyspace: Keyspace) -> bytes:
@@ -101,7 +100,7 @@ async def wake(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, at:
             return False
         _forget_alarm(transaction, keyspace, keys, until)
     transaction.set(keys.awake, b"")
-    transaction.add(counter(keyspace), _ONE)
+    transaction.add(counter(keyspace), ONE)
     return True
 
 
@@ -156,7 +155,7 @@ async def settle(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, s
         return False
     until = await _next_time(transaction, keys)
     transaction.clear(keys.awake)
-    transaction.add(counter(keyspace), _ONE)
+    transaction.add(counter(keyspace), ONE)
     if until != NEVER:
         packed = pack_seconds(until)
         transaction.set(keys.asleep, packed)

@@ -43,13 +43,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from jobs_service.errors import RecordDamaged
-from jobs_service.layer.keyspace import AFTER, STAMP_CODE, TypeKeys
+from jobs_service.layer.keyspace import AFTER, LAST_ORDER, STAMP_CODE, TypeKeys
 from jobs_service.layer.record import Record
 from jobs_service.sources import Sources
 from jobs_service.store.base import STAMP_BYTES, Snapshot, Transaction
 
-_LAST_ORDER: Final = b"\xff\xff"
-_SEQ_BYTES: Final = STAMP_BYTES + 2
 _ROW_BYTES: Final = 50_000
 _NO_STAMP: Final = bytes(STAMP_BYTES)
 _NEW: Final = b"\x01"
@@ -113,7 +111,7 @@ async def begin(transaction: Snapshot, keys: TypeKeys, *, new: bool = False) -> 
     generation, stamp = await transaction.get_many((keys.followed, keys.watch_activity))
     if generation is None or not _is_followed(generation, new):
         return None
-    end = (stamp or _NO_STAMP) + _LAST_ORDER
+    end = (stamp or _NO_STAMP) + LAST_ORDER
     return Position(generation, end, end)
 
 
@@ -155,9 +153,9 @@ async def since(transaction: Snapshot, keys: TypeKeys, position: Position, limit
         limit: rows read of each kind.
     """
     generation, removed, stamp = await transaction.get_many((keys.followed, keys.changes, keys.watch_activity))
-    end = (stamp or _NO_STAMP) + _LAST_ORDER
+    end = (stamp or _NO_STAMP) + LAST_ORDER
     # All rows of a stamp are removed at once; this follower may have seen only the first of them.
-    if generation != position.generation or (removed is not None and removed + _LAST_ORDER > position.changed):
+    if generation != position.generation or (removed is not None and removed + LAST_ORDER > position.changed):
         return None
     if end < max(position.changed, position.active):  # the store is older than it was: a backup was put back
         return None
@@ -182,7 +180,7 @@ async def remove_seen(transaction: Transaction, keys: TypeKeys, position: Positi
     stamp = position.changed[:STAMP_BYTES]
     if generation == position.generation and (removed is None or removed < stamp):
         head = keys.changes + STAMP_CODE
-        transaction.clear_range(head, head + stamp + _LAST_ORDER + b"\x00")
+        transaction.clear_range(head, head + stamp + LAST_ORDER + b"\x00")
         transaction.set(keys.changes, stamp)
 
 

@@ -1,6 +1,6 @@
 """Operations of creators: add, enqueue, remove and resubmit jobs; and the arguments of `enqueue`, checked and encoded.
 
-Each operation is one row of the operations table; the columns are the branches.
+Each operation is a row of the table of operations in docs/semantics.md; its columns are the function's branches.
 
 A fault, or a process of a newer version, may leave a record that cannot be decoded, an index entry that cannot
 be parsed, or one that belongs to no job. None of them may stop the work on other jobs. So code that reads an index and
@@ -38,6 +38,7 @@ from jobs_service.layer import counters, type_settings
 from jobs_service.layer.counters import EXPIRED, lane_of_damaged
 from jobs_service.layer.keyspace import (
     AFTER,
+    SEQ_BYTES,
     SET_ASIDE,
     TIME_BYTES,
     TIME_CODE,
@@ -65,6 +66,8 @@ from jobs_service.store.base import STAMP_BYTES, Snapshot
 from jobs_service.tracing import MODULE
 
 _RANDOM_ID_BYTES: Final = 16
+_LOOKED_AT: Final = 1000
+"""Entries of each index that are searched for a job with an unreadable record."""
 _TIME_LIMITS: Final = Bounds(above=True, optional=True)
 _MOST_ATTEMPTS: Final = 65_535
 
@@ -223,7 +226,7 @@ async def enqueue(
         rule: for a job that exists: as `if_exists` of `add`; with "unique", an unfinished job, or one that has ended
             less than `unique_for` ago, is returned as it is, and any other runs again.
         timeout: the activity timeout for making the type, in seconds; None: a missing type is refused.
-        unmade: gets the missing type, if the caller wants to make it.
+        unmade: collects missing types, for a caller that makes them itself; None: this function makes them.
 
     Raises:
         NoTypeTimeout: the type does not exist, and is not to be made.
@@ -302,7 +305,7 @@ def _create(unit: UnitOfWork, entry: Entry, spec: Spec) -> None:
         )
     limits, trace, context = spec.limits, spec.trace or unit.trace, spec.context or unit.context
     if trace is not None or context is not None:
-        limits = run_data.limits_json(*_two(limits), trace, context)
+        limits = run_data.limits_json(*_limit_values(limits), trace, context)
     unit.create(entry, spec.json, spec.priority, None if spec.run_at is UNSET else spec.run_at, limits)
 
 
@@ -319,7 +322,7 @@ def require_room(unit: UnitOfWork, place: Place, spec: Spec) -> None:
     refuse_too_large(unit.transaction.limits, keys, id, packed_id, record)
 
 
-def _two(limits: bytes | None) -> tuple[int | None, float | None]:
+def _limit_values(limits: bytes | None) -> tuple[int | None, float | None]:
     """Return the limits of a spec as values."""
     most, seconds = (None, None) if limits is None else json_data.decode(limits)
     return most, seconds
@@ -353,7 +356,7 @@ def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec, *, who
     if trace is not None or context is not None:
         of_before = b"" if wholly else moved.run_data
         before = run_data.origin_of(of_before)
-        two = run_data.limits_of(of_before) if limits is None else _two(limits)
+        two = run_data.limits_of(of_before) if limits is None else _limit_values(limits)
         limits = run_data.limits_json(*two, trace or before[0], context or before[1])
     if limits is not None or wholly:
         moved.run_data = run_data.with_part(moved.run_data, run_data.LIMITS, limits)
@@ -379,9 +382,6 @@ def _exists(entry: Entry) -> JobExists:
         type=entry.keys.type,
         id=entry.id,
     )
-
-
-# Types
 
 
 # Arguments of enqueue
@@ -482,7 +482,7 @@ def wanted(
     """
     data = handler.data(one_value(handler, args, arguments))
     run_at = due(how.run_at, how.delay, sources)
-    id = _naming(handler, data, how, sources)
+    id = _id_of_new(handler, data, how, sources)
     spec = spec_of(handler.type, id, data, how.priority, run_at)
     spec.limits = limits_of(how.max_attempts, how.time_limit)
     spec.redaction = handler.redaction
@@ -491,7 +491,7 @@ def wanted(
     return WantedJob(id, spec, rule_of(handler, how))
 
 
-def _naming(handler: Enqueueable[Any, Any], data: Any, how: How, sources: Sources) -> JobId:
+def _id_of_new(handler: Enqueueable[Any, Any], data: Any, how: How, sources: Sources) -> JobId:
     """Return the id of a job that is enqueued.
 
     Raises:
@@ -529,16 +529,6 @@ def limits_of(max_attempts: Any, time_limit: Any) -> bytes | None:
 
 
 # Removal: by creators, and when jobs expire
-
-
-_SEQ_BYTES: Final = 12
-
-
-_LOOKED_AT: Final = 1000
-"""Entries of each index that are searched for a job with an unreadable record."""
-
-
-# Jobs
 
 
 async def remove(unit: UnitOfWork, place: Place, force: bool) -> Removal:
@@ -675,7 +665,7 @@ async def _entries_of(reads: Snapshot, keys: TypeKeys, packed_id: bytes) -> list
 def id_of_ready(keys: TypeKeys, key: bytes) -> bytes | None:
     """Return the packed id in a READY key; None if it cannot be parsed."""
     try:
-        packed_id = key[end_of_priority(keys, key) + 1 + _SEQ_BYTES :]
+        packed_id = key[end_of_priority(keys, key) + 1 + SEQ_BYTES :]
     except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
         return None
     return packed_id if is_id(packed_id) else None

@@ -13,7 +13,7 @@
 | (PAUSED, type)                          | nothing      | the type is paused                          |
 | (RETENTION, type)                       | two times    | finished jobs of the type are to expire     |
 | (EXPIRING, type, time, id)              | nothing      | finished, and to be removed then            |
-| (PERIODIC, name)                        | last tick    | periodic jobs were requested                |
+| (PERIODIC, type)                        | last tick    | a periodic handler of the type was run      |
 | (COPYING)                               | a mark       | a copy into this store is not complete      |
 | (DECLARED, type)                        | some times   | a program has used the type, or it was removed |
 | (SET_ASIDE, type, id)                   | nothing or 1 | the record cannot be read; in no index      |
@@ -54,7 +54,13 @@ from jobs_service.model import JobId, JobType
 from jobs_service.names import check_name
 
 STAMP_CODE: Final = b"\x33"
-"""The tuple layer's code before the 12 bytes of a versionstamp."""
+"""The tuple layer's code before the SEQ_BYTES of a versionstamp."""
+
+SEQ_BYTES: Final = 12
+"""Bytes of a versionstamp with the job's order within the transaction, 2 of them."""
+
+LAST_ORDER: Final = b"\xff\xff"
+"""Greater than the order of any job within its transaction."""
 
 TIME_CODE: Final = b"\x21"
 """The tuple layer's code before the 8 bytes of a double."""

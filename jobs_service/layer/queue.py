@@ -19,6 +19,7 @@ from jobs_service.layer.counters import count_starts
 from jobs_service.layer.creation import id_of_ready, take_out
 from jobs_service.layer.keyspace import (
     AFTER,
+    SEQ_BYTES,
     TIME_BYTES,
     TIME_CODE,
     TypeKeys,
@@ -48,7 +49,6 @@ _WIDEST: Final = 1024
 _WIDEST_FACTOR: Final = 16
 """Widest spread as a multiple of the jobs that one look takes: a wider one would read too much of the queue."""
 
-_SEQ_BYTES: Final = 12
 PAGE: Final = 256
 LONG_PAGE: Final = 2000
 MOST_TAKEN: Final = 16_000
@@ -61,19 +61,21 @@ MOST_EARLY: Final = 2000
 """Entries of early jobs after which an accept stops reading. It moves some of them away, so the next finds fewer."""
 
 Ranked: TypeAlias = tuple[tuple[bytes, int, bytes], bytes]
-"""((packed priority, one of the three kinds below, place within), packed id)."""
+"""((packed priority, one of the three kinds below, place within that kind), packed id)."""
 
 WAS_READY: Final = 0
 MADE_READY: Final = 1
-"""By this transaction."""
+"""Made ready by this transaction; it has no index entry yet."""
 FOR_LATER: Final = 2
-"""Scheduled."""
+"""Scheduled, and due by the future time of the terms."""
 
 _FEW_EARLY: Final = 64
 """Ready jobs not yet due that an accept leaves in place: they come due soon. Only a clock far ahead of this one makes
 more of them ready; these are moved back to SCHEDULED, since every accept has to read past them."""
 _CLOCK_CHECK: Final = 5.0
+"""Most seconds of a wait while a ready job is not due by this clock, which may be set forward."""
 _PASSED_CHECK: Final = 5.0
+"""Most seconds of a wait after ready jobs were left unread: no watch fires when those before them leave."""
 
 
 # Spread
@@ -131,7 +133,7 @@ class Spreading:
 
 
 class _Look:
-    """The looks of one transaction at one queue."""
+    """The collisions that one transaction's looks at one queue have met, and the jobs that they took."""
 
     __slots__ = ("before", "collisions", "spread", "taken")
 
@@ -251,8 +253,11 @@ def terms(
 async def candidates(
     unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float, wanted: int
 ) -> tuple[list[Ranked], list[KeyValue], bool]:
-    """Return the first due jobs in order, including those that this transaction made pending; the entries read of ready
-    jobs that are not due; and whether ready jobs were left unread behind too many that are due after `due_by`.
+    """Find the first due jobs in order, those that this transaction has made pending included.
+
+    Returns:
+        The jobs; the READY entries that were read and are not due; and whether ready jobs were left unread behind too
+        many that are due after `due_by`.
     """
     ranked, early, is_cut = await _ready_in_store(unit, keys, terms, due_by, wanted)
     own = _pending_here(unit, keys, terms, due_by)
@@ -362,7 +367,7 @@ def _ranked(keys: TypeKeys, key: bytes) -> Ranked:
     """Return rank and packed id of a READY key."""
     start = len(keys.ready)
     stamp = end_of_priority(keys, key)
-    after = stamp + 1 + _SEQ_BYTES
+    after = stamp + 1 + SEQ_BYTES
     return (key[start:stamp], WAS_READY, key[stamp:after]), key[after:]
 
 
@@ -383,7 +388,7 @@ class More(IntEnum):
     YES = 2
     """Unreadable or early jobs were in the way, and have been moved out of it."""
     BEHIND = 3
-    """Jobs may be behind the ready ones that were passed over, due too late for the terms, once those leave."""
+    """Further jobs may stand behind ready ones that were passed over as due too late; they come when these leave."""
 
     @property
     def at_once(self) -> bool:
@@ -473,7 +478,7 @@ def _takeable(
                 continue
             except RecordDamaged as error:
                 unit.condemn(entry, error)
-        _take_out(unit, keys, found)
+        _remove_stray(unit, keys, found)
     return taken, packed
 
 
@@ -487,7 +492,7 @@ def _is_there(keys: TypeKeys, rank: tuple[bytes, int, bytes], entry: Entry, reco
     return record.place == SCHEDULED and scheduled_key(entry, record) == keys.scheduled + place
 
 
-def _take_out(unit: UnitOfWork, keys: TypeKeys, stray: Ranked) -> None:
+def _remove_stray(unit: UnitOfWork, keys: TypeKeys, stray: Ranked) -> None:
     """Remove an entry of the queue whose job does not exist, has another entry, or cannot be read."""
     (priority, kind, place), packed_id = stray
     if kind == WAS_READY:

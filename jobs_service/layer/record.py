@@ -33,7 +33,7 @@ from jobs_service.arguments import EARLIEST, LATEST
 from jobs_service.errors import JobTooLarge, RecordDamaged, job_name
 from jobs_service.layer.keyspace import STAMP_CODE, Place, TypeKeys, is_priority, pack_seconds
 from jobs_service.model import Enqueued, Job, JobId, JobState, Outcome, Priority, RunningJob, Worker, unpack_priority
-from jobs_service.run_data import HEAD_BYTES, HistoryKind
+from jobs_service.run_data import HEAD_BYTES
 from jobs_service.store.base import LONGEST_STAMPED_KEY, OFFSET_BYTES, STAMP_BYTES, CommitStamp, Limits, Transaction
 
 VERSION: Final = 1
@@ -354,12 +354,6 @@ class Record:
         record.run_data = run_data
         return record
 
-    def with_event(
-        self, kind: HistoryKind, now: float, detail: str = "", *, attempts: int = 0, most: int | None = None
-    ) -> Record:
-        """Return the record with one more event in its history; arguments as for `run_data.with_event`."""
-        return self.with_run_data(run_data.with_event(self.run_data, kind, now, detail, attempts=attempts, most=most))
-
     def with_next(self, following: NextRun | None) -> Record:
         """Return the record with the resubmit flag set or cleared."""
         record = self._copy()
@@ -385,9 +379,6 @@ class Record:
             self.json,
             self.run_data,
         )
-
-
-# Entries
 
 
 T = TypeVar("T")

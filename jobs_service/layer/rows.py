@@ -44,7 +44,7 @@ from jobs_service.model.process import (
     ProcessRequest,
     ProcessState,
 )
-from jobs_service.store.base import Snapshot, Store, Transaction, Watch
+from jobs_service.store.base import ONE, Snapshot, Store, Transaction, Watch
 
 MARK_BYTES: Final = 8
 """Of the mark's value, which is random: each copy knows its own."""
@@ -74,7 +74,6 @@ REQUESTS: Final = 41
 REQUESTS_BY_TIME: Final = 42
 SESSIONS: Final = 43
 
-_ONE: Final = (1).to_bytes(8, "little")
 _MOST_TOKENS: Final = 10_000
 _REMOVED_AT_ONCE: Final = 3
 """Expired rows that each new one removes: more than one, so that they come to an end."""
@@ -415,7 +414,7 @@ async def add_token(transaction: Transaction, keyspace: Keyspace, row: TokenRow)
         return False
     value = {"role": row.role, "hash": row.hash, "created": row.created}
     transaction.set(key, json.dumps(value).encode())
-    transaction.add(head, _ONE)
+    transaction.add(head, ONE)
     return True
 
 
@@ -426,7 +425,7 @@ async def remove_token(transaction: Transaction, keyspace: Keyspace, name: str) 
     if await transaction.get(key) is None:
         return False
     transaction.clear(key)
-    transaction.add(head, _ONE)
+    transaction.add(head, ONE)
     return True
 
 

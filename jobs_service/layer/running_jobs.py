@@ -19,6 +19,8 @@ from jobs_service.layer.keyspace import (
     ACTIVITY,
     AFTER,
     DATA,
+    LAST_ORDER,
+    SEQ_BYTES,
     STAMP_CODE,
     Keyspace,
     Place,
@@ -423,10 +425,7 @@ def _error_json(job: Job, error: JobError) -> bytes:
 # The index of running jobs by their last sign of life tells of both.
 
 
-_LAST_ORDER = b"\xff\xff"
-
-
-_SEQ_BYTES = len(STAMP_CODE) + 12
+_PACKED_SEQ_BYTES = len(STAMP_CODE) + SEQ_BYTES
 
 
 # Silent workers
@@ -519,7 +518,7 @@ async def lose(unit: UnitOfWork, entry: Entry, record: Record) -> None:
 
 
 def _until(keys: TypeKeys, stamp: bytes) -> tuple[bytes, bytes]:
-    return keys.activity, keys.activity + STAMP_CODE + stamp + _LAST_ORDER + b"\x00"
+    return keys.activity, keys.activity + STAMP_CODE + stamp + LAST_ORDER + b"\x00"
 
 
 # Dead processes: a lock begins with the id of the store's instance that accepted the job, if it has one
@@ -545,7 +544,7 @@ async def held_jobs(
     found = await transaction.get_range(begin, section + AFTER, limit=limit)
     data = keyspace.sections[DATA]
     # The rest of the key without its section and its seq is the packed type.
-    raws = await transaction.get_many([data + key[len(section) : -_SEQ_BYTES] + id for key, id in found])
+    raws = await transaction.get_many([data + key[len(section) : -_PACKED_SEQ_BYTES] + id for key, id in found])
     size = len(next(iter(instances)))
     finder = TypeFinder(keyspace)
     held = [

@@ -26,7 +26,7 @@ from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId, JobType
 from jobs_service.model.type_state import FOR_EVER, Retention, TypeSettings
 from jobs_service.redaction import NO_REDACTION, REDACTED, Redaction
-from jobs_service.store.base import Snapshot
+from jobs_service.store.base import ONE, Snapshot
 
 _FIELDS: Final = 3
 _REMOVED: Final[bytes] = fdb.tuple.pack(())
@@ -212,7 +212,6 @@ def make_type(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
 # Timeouts, pauses and retention
 
 
-_ONE = (1).to_bytes(8, "little")
 _TYPES_PAGE = 1000
 
 
@@ -225,7 +224,7 @@ async def set_type_timeout(unit: UnitOfWork, keys: TypeKeys, seconds: float) -> 
     _check_length(unit, keys)
     unit.transaction.set(keys.timeout, fdb.tuple.pack((seconds,)))
     # Monitors sample a long timeout seldom. A change of the queue's watch makes them read the new one at once.
-    unit.transaction.add(keys.watch_pending, _ONE)
+    unit.transaction.add(keys.watch_pending, ONE)
 
 
 async def clear_type_timeout(unit: UnitOfWork, keys: TypeKeys) -> None:

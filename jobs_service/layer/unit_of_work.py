@@ -52,14 +52,13 @@ from jobs_service.model import Outcome
 from jobs_service.model.type_state import FOR_EVER, Retention
 from jobs_service.run_data import NEWEST
 from jobs_service.sources import Sources
-from jobs_service.store.base import OFFSET_BYTES, Transaction
+from jobs_service.store.base import OFFSET_BYTES, ONE, Transaction
 from jobs_service.tracing import Trace
 
 T = TypeVar("T")
 
 _PAGE_GROWTH: Final = 4
 _MAX_ORDER: Final = 0xFFFF
-_ONE = (1).to_bytes(8, "little")
 _ADDED_BYTES: Final = 300
 """Approximate bytes that a new job takes in a store beside its data and keys."""
 _CLAIMED_AT_ONCE: Final = 100_000
@@ -77,13 +76,13 @@ class UnitOfWork:
     Attributes:
         transaction, keyspace, sources, instance: as given.
         now: seconds since the epoch.
-        trace: the context for jobs that bring none of their own.
+        trace, context: the caller's trace and context, for new jobs that bring none of their own.
         has_application: whether the application may write keys of its own in this transaction.
         entries: the jobs by their DATA keys, each read once.
         damaged: jobs whose records were read but cannot be decoded: they are not among the entries.
         is_full: whether so much was read or rewritten that further operations should go into another transaction.
-        existing_types: timeouts of types known to exist, as long as this transaction does not change types.
-        retentions: of finished jobs, by type, as far as they were read.
+        existing_types: the ACTIVITY_TIMEOUT keys of types that are known to exist.
+        retentions: of finished jobs, by their type's RETENTION key, as far as they were read.
     """
 
     __slots__ = (
@@ -127,7 +126,7 @@ class UnitOfWork:
     )
 
     sweeps: ClassVar[bool] = True
-    """Whether its transaction accepts the removal of ranges."""
+    """Whether old rows of counts may be removed as well, which clears ranges: not in a block of `within`."""
 
     def __init__(self, transaction: Transaction, keyspace: Keyspace, sources: Sources, instance: bytes = b"") -> None:
         self.transaction = transaction
@@ -324,7 +323,7 @@ class UnitOfWork:
     ) -> None:
         """Create a pending job."""
         keys = entry.keys
-        place = READY if run_at is None or run_at <= self.now else SCHEDULED
+        place = READY if run_at is None or run_at <= self.now else SCHEDULED  # as `place_for`, without its call
         packed = (
             self._new_run_data if limits is None else run_data.with_part(self._new_run_data, run_data.LIMITS, limits)
         )
@@ -555,7 +554,7 @@ class UnitOfWork:
         self.tally(keys)[event] += 1
 
     def ran(self, keys: TypeKeys, record: Record, event: int) -> None:
-        """Count the end of a job's run, and its length, if its record before tells that."""
+        """Count the end of a job's run, and the time that it took, if the record from before the end tells it."""
         tally = self._tally if keys is self._tallied else self.tally(keys)
         tally[event, record.run_data[NEWEST]] += 1
 
@@ -609,7 +608,7 @@ class UnitOfWork:
         return retention
 
     async def tell_of_leaving(self, keys: TypeKeys) -> None:
-        """Have waiters for jobs of the type follow it, and tell them of all leaving jobs until they do."""
+        """Have the notifiers of the type follow it; until they do, write LAST rows for all jobs that leave."""
         if keys.followed not in self._followed:
             self._note_followed(keys, await self.transaction.get(keys.followed))
         followed = self._followed[keys.followed]
@@ -648,17 +647,17 @@ class UnitOfWork:
     # Writing
 
     @property
-    def has_watched(self) -> bool:
+    def needs_settling(self) -> bool:
         """Whether `settle` has anything to do."""
         return bool(self._watched) or self._is_followed or bool(self._set_aside)
 
     async def settle(self) -> None:
         """Do the work that needs reads for the touched jobs and types; to be called before `flush`."""
-        await self.wake_types()
+        await self._wake_types()
         if self._set_aside:
             await self._note_set_aside()
 
-    async def wake_types(self) -> None:
+    async def _wake_types(self) -> None:
         """Wake the types with jobs that a monitor must watch over."""
         if self._is_followed:
             # The rows of changes that this transaction writes need a monitor, which removes them if no follower does.
@@ -671,7 +670,11 @@ class UnitOfWork:
         self._awake.update(keys.awake for keys in self._watched)
 
     def flush(self) -> None:
-        """Write the final state of every job that was changed."""
+        """Write the final state of every job that was changed: DATA, its index entry, RETRYING and LAST.
+
+        And of its type: COUNTS, MINUTES, HOURS, WATCH_PENDING, WATCH_ACTIVITY, WATCH_CANCELED and CHANGES. Before that
+        `settle` has written AWAKE (with ASLEEP and ALARM) and SET_ASIDE.
+        """
         transaction = self.transaction
         values: list[tuple[bytes, bytes, bytes]] = []
         index: list[tuple[bytes, bytes, bytes]] = []
@@ -685,7 +688,7 @@ class UnitOfWork:
             record = entry.record
             if record is None:
                 if self._is_followed and self._followed.get(keys.followed):
-                    # Also where this unit has added it: another one of this transaction may have had it leave before.
+                    # Also for a job that this unit added: an earlier block of the transaction may have had it leave.
                     self._write_last(entry, values)
                 if not entry.stored:
                     continue
@@ -741,9 +744,9 @@ class UnitOfWork:
         if self._is_followed:
             index += self._changes()
         for keys in self._woken.values():
-            transaction.add(keys.watch_pending, _ONE)
+            transaction.add(keys.watch_pending, ONE)
         for keys in self._taken_away:
-            transaction.add(keys.watch_canceled, _ONE)
+            transaction.add(keys.watch_canceled, ONE)
         for keys in self._active.values():
             values.append((keys.watch_activity, b"", b""))
         if values:
@@ -782,7 +785,7 @@ class UnitOfWork:
                 yield keys.changes + STAMP_CODE, self.new_seq().order, value
 
     def _write_last(self, entry: Entry, values: list[tuple[bytes, bytes, bytes]]) -> None:
-        """Tell followers how a job that has left ended; a removed job has no such row, and loses an earlier one."""
+        """Write the LAST row of a job that has left with its end; clear that of a job that was removed."""
         key = entry.keys.last + entry.packed_id
         record = self._left.get(entry)
         if record is None:
@@ -812,7 +815,7 @@ async def run(
     unit = UnitOfWork(transaction, keyspace, sources, instance)
     try:
         result = await function(unit)
-        if unit.has_watched:
+        if unit.needs_settling:
             await unit.settle()
     finally:
         if unit.damaged and damaged is not None:

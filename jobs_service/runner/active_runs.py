@@ -1,6 +1,6 @@
 """The active runs of one handler: begun in its slots, asked to end, and ended.
 
-This object lives as long as the runner. The worker pool that accepts the jobs, and the heartbeat that keeps them alive,
+ActiveRuns lives as long as the runner. The worker pool that accepts the jobs, and the heartbeat that keeps them alive,
 may crash and be started again without any effect on handlers that run.
 """
 
@@ -124,7 +124,7 @@ class SlotLimit:
         self.taken += more
         return got + more
 
-    def close(self, closed: bool) -> None:
+    def set_closed(self, closed: bool) -> None:
         """Refuse slots to all takers from now on, or serve them again; taken slots stay taken."""
         self.is_closed = closed
         self.give_back(0)
@@ -180,8 +180,8 @@ class ActiveRuns:
         draining: whether the runner is ending: it begins no more runs.
         timeout: the type's current timeout, in seconds.
         beaten_at: time of the last heartbeat, by the monotonic clock.
-        room: set when a slot may be free.
-        some: set while there are runs.
+        room: an event, set when a slot may be free.
+        some: an event, set while there are runs: the worker pool then looks for canceled ones.
         queue_watch, cancel_watch: the watches on which the worker pool waits, if any; fired to make it read again.
     """
 
@@ -258,7 +258,7 @@ class ActiveRuns:
         if self.queue_watch is not None:
             self.queue_watch.fire()
 
-    async def has_room(self) -> None:
+    async def until_room(self) -> None:
         """Wait until a slot is free, and until few ends wait for a store that refused them."""
         await self.room.wait()
         await self._ends.room.wait()
@@ -280,7 +280,7 @@ class ActiveRuns:
         options = self.options
         continuous = options.continuous
         if callable(continuous):
-            continuous = self._answer_of(continuous, job)
+            continuous = self._is_continuous(continuous, job)
         run = Run(job, at, continuous)
         self._by_lock[run.lock] = run
         self.busy += 1
@@ -304,14 +304,14 @@ class ActiveRuns:
             else:
                 self._limit(run, limit)
         if continuous and job.attempts > 1:
-            run.timers.append(self._loop.call_later(options.health_threshold, self._is_healthy, run))
+            run.timers.append(self._loop.call_later(options.health_threshold, self._note_healthy, run))
         return run
 
     def _limit(self, run: Run, seconds: float) -> None:
         run.deadline = self._loop.time() + seconds
         run.timers.append(self._loop.call_at(run.deadline, self.stop_run, run, StopReason.OVERTIME))
 
-    def _answer_of(self, question: Callable[[RunningJob], bool], job: RunningJob) -> bool:
+    def _is_continuous(self, question: Callable[[RunningJob], bool], job: RunningJob) -> bool:
         """Call the user's function that classifies a job as continuous."""
         try:
             return bool(question(job))
@@ -331,7 +331,7 @@ class ActiveRuns:
         if waiting := [run for run in early if not run.left]:
             self._loop.call_soon(self._give_back_canceled, waiting)
 
-    def _is_healthy(self, run: Run) -> None:
+    def _note_healthy(self, run: Run) -> None:
         """Count the attempts of a continuous job anew: it runs for ever, and its earlier failures are over.
 
         Jobs that come to an end are not reset: their attempts stay limited, however long each takes.
@@ -344,7 +344,7 @@ class ActiveRuns:
                 # The decision at the end of the run goes by its count.
                 run.job = self._worker.take(job)
             elif isinstance(job, StoreError) and not run.has_ended:
-                run.timers.append(self._loop.call_later(_NOTED_AGAIN, self._is_healthy, run))
+                run.timers.append(self._loop.call_later(_NOTED_AGAIN, self._note_healthy, run))
 
         self._service.note_healthy((run.place(self.keys), run.lock), noted, run.size)
 
@@ -410,7 +410,7 @@ class ActiveRuns:
                 self.cancel_watch.fire()
 
     def job_ended(self, job: RunningJob, ended: Job) -> None:
-        """A handler has ended its job itself."""
+        """Note that a handler has ended its job itself."""
         run = self._by_lock.get(job.lock)
         if run is not None:
             run.written = True

@@ -144,7 +144,7 @@ class JobWorker:
         self._service._check_caller()
 
     async def _ended_by(self, job: RunningJob, work: Awaitable[Job]) -> Job:
-        """Await an operation that ends a job; meanwhile this run may lose the job by it, or to another worker."""
+        """Await an operation that ends a job: until its answer, a lost lock may be lost by this very end."""
         run = self._runs.get(job.lock)
         if run is None:
             return await work
@@ -527,7 +527,7 @@ def _is_canceled() -> bool:
 
 
 def unfit(result: Any, error: BaseException) -> JobsError:
-    """Return the error for what a handler has returned and JSON cannot carry.
+    """Return the error for a handler's return value that JSON cannot carry.
 
     Args:
         result: returned by the handler.

@@ -152,15 +152,10 @@ class Runner:
         if not self._asked_to_stop.done():
             self._asked_to_stop.set_result(None)
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether the runner accepts no more jobs, while running jobs go on."""
-        return self._slot_limit.is_closed
-
     def set_quiet(self, quiet: bool) -> None:
         """Stop or resume the accept of jobs; running jobs go on."""
         self._slot_limit.on_change = self._ended if quiet else None
-        self._slot_limit.close(quiet)
+        self._slot_limit.set_closed(quiet)
 
     def slot_uses(self) -> dict[JobType, SlotUse]:
         """Return the slots and the taken slots of each handler, by type."""

@@ -33,14 +33,13 @@ from jobs_service.model.type_state import StoredSchedule
 from jobs_service.runner.schedule import END, MOST_MADE_UP, Cron, Every, Missed, last_tick
 from jobs_service.runner.ticker import AddedTicks, Periodic, elsewhere, tick_id
 from jobs_service.sources import MOST_AHEAD
-from jobs_service.store.base import Snapshot, Transaction, Watch
+from jobs_service.store.base import ONE, Snapshot, Transaction, Watch
 
 MOST_DATA: Final = 20_000
 """Most bytes of the data of a schedule's jobs."""
 
 _LONGEST_ID_AT: Final = END + 0.5
 _PAGE: Final = 100
-_ONE: Final = (1).to_bytes(8, "little")
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +295,7 @@ def _write(unit: UnitOfWork, found: StoredPeriodic) -> None:
 
 
 def _tell(unit: UnitOfWork) -> None:
-    unit.transaction.add(unit.keyspace.sections[SCHEDULES], _ONE)
+    unit.transaction.add(unit.keyspace.sections[SCHEDULES], ONE)
 
 
 def _key(keyspace: Keyspace, name: str) -> bytes:

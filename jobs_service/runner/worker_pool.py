@@ -136,7 +136,7 @@ class WorkerPool(Actor):
         """Keep the slots taken while there are jobs."""
         runs = self._active_runs
         while not runs.draining:
-            await runs.has_room()
+            await runs.until_room()
             await self._gather()
             free = min(runs.free, _MOST_ACCEPTED)
             if free <= 0:

@@ -46,6 +46,7 @@ from jobs_service.errors import (
     shown,
 )
 from jobs_service.layer.batch_bounds import TOO_MUCH
+from jobs_service.layer.keyspace import LAST_ORDER, SEQ_BYTES
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.log import EventLog
 from jobs_service.model import HistoryKind, Job, JobError, JobId, JobState, JobType, Outcome, Removal
@@ -75,8 +76,6 @@ READ_AT_ONCE: Final = 200
 """Jobs per page, and per transaction that changes them."""
 _PAUSE: Final = 5.0
 """Seconds until the next search for bulk actions after the store was unavailable."""
-_SEQ_BYTES: Final = 12
-_LAST_OF_STAMP: Final = b"\xff\xff"
 
 
 # Requested actions
@@ -101,7 +100,7 @@ class Moment:
         """Return the present moment in the life of a type's jobs."""
         key = service._access.keys(type).watch_activity
         stamp = await service._access.read(lambda transaction: transaction.get(key))
-        seq = bytes(_SEQ_BYTES) if stamp is None else stamp + _LAST_OF_STAMP
+        seq = bytes(SEQ_BYTES) if stamp is None else stamp + LAST_ORDER
         return cls(service.wall_time(), seq)
 
     @classmethod
@@ -112,7 +111,7 @@ class Moment:
             ValueError: the values are no moment.
         """
         found = bytes.fromhex(str(seq))
-        if len(found) != _SEQ_BYTES or not 0 <= float(at) <= LATEST:
+        if len(found) != SEQ_BYTES or not 0 <= float(at) <= LATEST:
             raise ValueError("a bulk action's moment has a time in seconds, and a seq of 24 hexadecimal digits")
         return cls(float(at), found)
 
@@ -662,7 +661,7 @@ class Seen:
         """
         try:
             found = bytes.fromhex(seq)
-            if len(found) != _SEQ_BYTES:
+            if len(found) != SEQ_BYTES:
                 raise ValueError
             return cls(found, float(started) if started else None)
         except ValueError:

@@ -151,11 +151,9 @@ class Creator:
         self, handler: Enqueueable[Any, Any], keys: TypeKeys, jobs: Iterable[Any], how: How
     ) -> list[Job]:
         async def write(unit: UnitOfWork, jobs: Sequence[_Placed]) -> list[Job]:
-            await unit.prefetch([place for place, _, _ in jobs])
-            return [
-                enqueued_job(await creation.enqueue(unit, place, spec, rule, handler.timeout))
-                for place, spec, rule in jobs
-            ]
+            places, specs, rules = zip(*jobs, strict=True)
+            added = await creation.enqueue_many(unit, places, [*zip(specs, rules, strict=True)], handler.timeout)
+            return list(map(enqueued_job, added))
 
         wants = (wanted(handler, args, {}, how, self._context.sources) for args in check_iterable("jobs", jobs))
         return await self._in_batches(keys, wants, write, bool(how.unique))

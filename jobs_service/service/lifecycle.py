@@ -346,7 +346,7 @@ class ServiceTree:
         """Return whether `enqueued_for` was called for the type."""
         return type in self._enqueued
 
-    def timeout_set(self, keys: TypeKeys) -> None:
+    def timeout_set_or_cleared(self, keys: TypeKeys) -> None:
         """Do `timeout_changed` for a type that may have been removed: the next enqueued job makes it again."""
         self._enqueued.discard(keys.type)
         self.timeout_changed(keys)

@@ -46,7 +46,6 @@ class LocalAccess:
         self.retried = context.retried
         self.worker = worker
         self._operations = operations
-        self._acceptor = acceptor
         self.accept = acceptor.attempt
         self.count_due = acceptor.count_due
         self.is_crowded = operations.is_crowded
@@ -56,10 +55,7 @@ class LocalAccess:
         return Batch.of(self.context.store.limits)
 
     def beat_in_thread(self, held: Sequence[Held], answered: Callable[[list[LockStatus]], object]) -> None:
-        async def beat(unit: UnitOfWork) -> list[LockStatus]:
-            return await running_jobs.beat(unit, held)
-
-        self.context.transact_in_thread(beat, answered)
+        self.context.transact_in_thread(lambda unit: running_jobs.beat(unit, held), answered)
 
     def keys(self, type: JobType) -> TypeKeys:
         return self.context.keyspace.of(type)
@@ -82,10 +78,7 @@ class LocalAccess:
         return await self.context.transact(declare)
 
     async def beat(self, held: Sequence[Held]) -> list[LockStatus]:
-        async def beat(unit: UnitOfWork) -> list[LockStatus]:
-            return await running_jobs.beat(unit, held)
-
-        return await self.context.transact(beat)
+        return await self.context.transact(lambda unit: running_jobs.beat(unit, held))
 
     async def look(
         self, keys: TypeKeys, held: Sequence[Held], *, watched: bool

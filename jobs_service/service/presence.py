@@ -1,4 +1,4 @@
-"""This process and others: it runs handlers, is listed in the store meanwhile, and obeys the requests of others."""
+"""The run of handlers in this process, which is listed in the store meanwhile and obeys requests; and that list."""
 
 from __future__ import annotations
 
@@ -191,9 +191,9 @@ def _nothing() -> None:
 
 async def processes(access: StoreAccess, context: Context) -> list[ProcessInfo]:
     """Return the listed processes; see JobsService.processes."""
-    rows, dead = await all_rows(access.read, context)
+    every, dead = await all_rows(access.read, context)
     now = context.sources.wall_time()
-    found = [row.as_of(now, dead) for row in rows]
+    found = [row.as_of(now, dead) for row in every]
     return sorted(found, key=lambda each: (each.host, each.started, each.id))
 
 
@@ -293,7 +293,7 @@ class HandlerRuns:
         log_retention(fresh, [each.handler for each in self._registry.periodic])
 
 
-def checked(
+def handlers_to_run(
     registry: HandlerRegistry, types: Iterable[JobType] | None, max_jobs: int | None
 ) -> list[Handler[Any, Any]]:
     """Return the handlers to run; arguments and errors as for JobsService.run."""
@@ -409,7 +409,7 @@ class ProcessRowWriter(DutifulActor):
             if await self.receive(pause) is not None:
                 await asyncio.sleep(written + _HOLDOFF - self._time())
                 while await self.receive(0) is not None:
-                    """One write covers all changes."""
+                    pass  # one write covers all changes
             pause = period * context.sources.uniform(1 - _SPREAD, 1 + _SPREAD)
 
     async def _write(self) -> None:

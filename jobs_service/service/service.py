@@ -1,8 +1,9 @@
 """JobsService, the class that applications embed: all its operations, and the place that wires the floors together.
 
 The module has more than 600 lines because it is the page to read first: every public method, with its arguments,
-results and errors. What a method does is in an object or a module that it calls: `creating`, `queries`, `waiting`,
-`acceptor`, `transactions`, `handler_registry`, `presence`, `remote`, `lifecycle`.
+results and errors; those of `Handlers` are in `handler_registry`. The work of a method is in a module that it calls:
+`creating`, `queries`, `acceptor`, `transactions`, `schedules`, `presence`, `remote` and `lifecycle` beside this one,
+`type_settings` and `reads` of the layer, and `actors/subscriptions.py`.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from jobs_service.service.creating import Creator
 from jobs_service.service.handler_registry import HandlerRegistry, Handlers, check_settings
 from jobs_service.service.lifecycle import Lifecycle
 from jobs_service.service.local_access import LocalAccess, RunningJobCalls
-from jobs_service.service.presence import HandlerRuns, Presence, checked, run_processes
+from jobs_service.service.presence import HandlerRuns, Presence, handlers_to_run, run_processes
 from jobs_service.service.remote import Remote
 from jobs_service.service.schedules import Schedules, ScheduleServer
 from jobs_service.service.transactions import Blocks, Transactions, WithinTransaction
@@ -176,7 +177,7 @@ class JobsService(Handlers):
         """Remove a type: its jobs stay, but no new ones can be added. A missing type is no error."""
         keys = self._access.keys(type)
         await self._access.transact(lambda unit: type_settings.clear_type_timeout(unit, keys))
-        self._tree.timeout_set(keys)
+        self._tree.timeout_set_or_cleared(keys)
 
     async def types(self) -> list[JobType]:
         """Return the types that exist, in the tuple layer's order; many types are read in several transactions."""
@@ -421,7 +422,7 @@ class JobsService(Handlers):
         """
         return await self._creator.remove(type, id, force)
 
-    async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: Duration) -> None:
+    async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: Duration | None) -> None:
         """Remove a job; if it runs, wait until its worker has finished it.
 
         Args:
@@ -813,7 +814,7 @@ class JobsService(Handlers):
                 out of the body of its `async with` as well.
             JobsError: the handlers run already, or the service was opened on another event loop.
         """
-        handlers = checked(self._registry, types, max_jobs)
+        handlers = handlers_to_run(self._registry, types, max_jobs)
         if processes is not None:
             return await run_processes(self, handlers, max_jobs, processes, started)
         if not self._lifecycle.is_entered:

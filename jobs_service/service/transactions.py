@@ -171,7 +171,7 @@ class Transactions:
         def committed() -> None:
             for keys, changed in touched.items():
                 if changed:
-                    self.tree.timeout_set(keys)
+                    self.tree.timeout_set_or_cleared(keys)
                 else:
                     self.tree.enqueued_for(keys)
 

@@ -45,6 +45,9 @@ SYSTEM_KEYS = b"\xff"  # keys from here on belong to the store
 
 _PREFIX: bytes = fdb.tuple.pack(("jobs_service",))  # in a store that has no directories
 
+ONE: Final = (1).to_bytes(8, "little")
+"""The operand that adds one to a counter."""
+
 STAMP_BYTES = 10
 """The length of a versionstamp: 8 bytes of commit version, 2 bytes of position within the batch, both big-endian."""
 

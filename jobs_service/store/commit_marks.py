@@ -3,7 +3,7 @@
 Every commit leaves a mark: a key of its own whose value is the commit's versionstamp. If the client cannot tell the
 outcome of the commit, the store looks for the mark. If it is there, the commit happened. If not, the store writes a
 tombstone under the same key. The commit has a read conflict on that key, so a commit still on its way can no longer
-happen.
+happen (`_commit` and `_find_out` in `store/fdb/store.py`).
 
 A mark's key is drawn at random for every commit. So no two commits ever share one, not even if two processes have the
 same memory, as on a cloned machine or one restored from a snapshot. Only its tombstone is ever written in a mark's

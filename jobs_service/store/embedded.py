@@ -56,6 +56,7 @@ _MAX_BATCH_BYTES: Final = 16_000_000
 _QUIET: Final = 1.0
 """Seconds without a commit after which the checks for other processes' commits become rarer."""
 _RARER: Final = 3
+"""Factor of the pause between these checks then."""
 _LOOKS_REST: Final = 10
 """Least wait after looking up all watched keys, as a multiple of the time that it took."""
 _LONGEST_REST: Final = 3.0
@@ -73,7 +74,7 @@ _CHUNK: Final = 500
 
 
 class ThreadCall(Generic[T]):
-    """One call of transact or read, passed to a thread.
+    """One request to a thread: a call of transact, transact_in_thread or read.
 
     Attributes:
         is_answered: whether the thread has sent the answer, which the loop may not have processed yet.
@@ -308,7 +309,7 @@ class Watches:
             expected = self._expected.copy()
             order = self._order
         if order is None:
-            order = sorted(expected)  # neighbouring keys share pages, so they are found faster
+            order = sorted(expected)  # neighboring keys share pages, so they are found faster
             with self._lock:
                 if self._expected.keys() == expected.keys():
                     self._order = order
@@ -349,7 +350,7 @@ class Watches:
 
 
 class Engine(ABC):
-    """What holds the keys of an embedded store: one opening of its files. Used by the store's threads.
+    """The engine under an embedded store, which holds its keys: one opening of its files, for the store's threads.
 
     Args:
         path: path of the store, absolute.
@@ -423,7 +424,7 @@ class EmbeddedStore(Store):
 
     serves_threads = True
     scheme: ClassVar[str]
-    """The begin of its addresses."""
+    """The part of its addresses before the colon."""
     longest_key: ClassVar[int]
     """Bytes of the longest key."""
     engine: ClassVar[type[Engine]]
@@ -736,7 +737,7 @@ class EmbeddedStore(Store):
     # On the writer's thread
 
     def _run_writer(self, opened: asyncio.Future[None]) -> None:
-        # It may wait for another process long after `close` has given up, and `open` then makes new ones.
+        # This thread may wait for another process long after `close` has given up; `open` then sets all of these anew.
         engine, writes, reader, ended = self._engine, self._writes, self._reader, self._ended
         try:
             engine.open()
@@ -1039,7 +1040,7 @@ def lose(watches: list[Watch]) -> None:
 
 
 def _look() -> None:
-    """Wake the reader thread from its queue, so that it begins to check for other processes' commits."""
+    """Do nothing: as an item of its queue this wakes the reader, which then begins to check for others' commits."""
 
 
 def _succeed(future: asyncio.Future[None]) -> None:

@@ -49,7 +49,7 @@ _LOCK_BYTES: Final = _MAX_READERS * 64 + 128
 _MOST_LOOKS: Final = 1000
 """Most repetitions of the check because other processes have committed twice meanwhile."""
 _SHARE: Final = 16
-"""Divisor of the map's size for the reserve."""
+"""Divisor of the limit for the reserve, which the map has beyond the limit."""
 _LEAST_RESERVE: Final = 64 << 20
 
 
@@ -57,7 +57,7 @@ _LEAST_RESERVE: Final = 64 << 20
 
 
 class LmdbTransaction(EmbeddedTransaction):
-    """A transaction on LMDB, whose errors are those of its state's reads."""
+    """A transaction on LMDB; reads of its state raise lmdb.Error."""
 
     __slots__ = ()
 

@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from jobs_service import JobError, JobsService, NewJob, Outcome
-from jobs_service.dashboard import figures, job_page, shared
+from jobs_service.dashboard import figures, job_page
+from jobs_service.dashboard import reads as shared_reads
 from jobs_service.http.state import ServerOptions
 from jobs_service.model.type_state import Histogram, Interval, Totals
 from tests.dashboard.support import eventually, fill, text
@@ -67,7 +68,7 @@ async def test_the_overview_has_every_type_with_its_jobs_by_state() -> None:
 
 
 async def test_many_types_are_shown_in_pages_and_sorted_by_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "QUICK", 0.0)  # as with very many types, what is read is kept for a while
+    monkeypatch.setattr(shared_reads, "QUICK", 0.0)  # as with very many types, what is read is kept for a while
     async with served() as (jobs, client):
         for number in range(30):
             await jobs.set_type_timeout(f"type-{number:02}", 60)
@@ -487,7 +488,7 @@ async def test_the_overview_compares_with_what_is_usual_and_with_yesterday(monke
         seconds = 3600.0 if resolution == "hour" else 60.0
         return [Interval(each * seconds, seconds, hour, Histogram(), Histogram()) for each in range(first, last + 1)]
 
-    monkeypatch.setattr(shared, "together", together)
+    monkeypatch.setattr(shared_reads, "together", together)
     async with served() as (jobs, client):
         await jobs.set_type_timeout("email", 60)
         page = await eventually_drawn(client, "/")

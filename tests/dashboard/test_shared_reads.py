@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, Outcome
-from jobs_service.dashboard import shared
-from jobs_service.dashboard.shared import QUICK, Shared
+from jobs_service.dashboard import reads as shared_reads
+from jobs_service.dashboard.reads import QUICK, Reads
 from jobs_service.service.queries import together
 
 
 async def test_that_nothing_is_usual_yet_is_read_once_as_well() -> None:
     """A store of a few days has no usual hour: each page would look at seven hours of all types."""
     async with JobsService("memory:") as jobs:
-        reads = Shared(jobs)
+        reads = Reads(jobs)
         asked = 0
         read = reads._usual._read
 
-        async def counted() -> shared.Usual | None:
+        async def counted() -> shared_reads.Usual | None:
             nonlocal asked
             asked += 1
             return await read()
@@ -36,9 +36,9 @@ async def test_a_page_shows_the_last_sums_while_newer_ones_take_long_and_is_told
 ) -> None:
     """Also if they are the same: they may have been read before the change for which the page has asked."""
     told = asyncio.Event()
-    monkeypatch.setattr(Shared, "_tell", lambda _: told.set())
+    monkeypatch.setattr(Reads, "_tell", lambda _: told.set())
     async with JobsService("memory:") as jobs:
-        sums = Shared(jobs)._sums["hour"]
+        sums = Reads(jobs)._sums["hour"]
         assert await sums.soon(1.0) is not None
         sums._good_until = asyncio.get_running_loop().time() - 1.0  # as after a slow read, which has rested
         let_end = asyncio.Event()
@@ -47,7 +47,7 @@ async def test_a_page_shows_the_last_sums_while_newer_ones_take_long_and_is_told
             await let_end.wait()
             return await together(*args)
 
-        monkeypatch.setattr(shared, "together", slowly)
+        monkeypatch.setattr(shared_reads, "together", slowly)
         for _ in range(2):
             reading = asyncio.create_task(sums.soon(1.0))
             await asyncio.wait([reading], timeout=QUICK)
@@ -67,10 +67,10 @@ async def test_open_pages_are_told_when_what_they_show_was_read_before_the_last_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told = asyncio.Event()
-    monkeypatch.setattr(shared, "QUICK", 0.0)  # as with very many types: what was read is shown for a while
-    monkeypatch.setattr(Shared, "_tell", lambda _: told.set())
+    monkeypatch.setattr(shared_reads, "QUICK", 0.0)  # as with very many types: what was read is shown for a while
+    monkeypatch.setattr(Reads, "_tell", lambda _: told.set())
     async with JobsService("memory:") as jobs:
-        reads = Shared(jobs)
+        reads = Reads(jobs)
 
         async def shown() -> tuple[int, int]:
             sums = await reads.sums("hour")

@@ -12,6 +12,7 @@ import pytest
 from tests.docs.pages import ROOT, read, rows
 
 PARTS = [
+    "coverage",
     "soak",
     "runner-soak",
     "worker-storm",

@@ -110,14 +110,14 @@ async def test_places_come_back_whatever_becomes_of_those_who_took_them() -> Non
 async def test_a_closed_cap_gives_nobody_a_place_until_it_is_opened(limit: int | None) -> None:
     cap = SlotLimit(limit)
     assert await cap.take("first", 3) == 3
-    cap.close(True)
+    cap.set_closed(True)
     waiting = asyncio.create_task(cap.take("second", 2))
     await asyncio.sleep(0)
     cap.give_back(1)
     await asyncio.sleep(0)
     assert not waiting.done()
     assert cap.is_full
-    cap.close(False)
+    cap.set_closed(False)
     async with asyncio.timeout(10):
         assert await waiting == 2
     assert cap.taken == 4

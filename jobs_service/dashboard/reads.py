@@ -35,9 +35,9 @@ _OLD: Final = 60.0
 """Seconds after which they are not shown any more as the present state."""
 _PATIENCE_IF_OLD: Final = 0.2
 _AGO: Final = {"hour": 86_400.0, "day": 86_400.0, "week": 604_800.0}
-"""How long before each span is what it is compared with; that of a month is not kept."""
+"""Seconds by which the span that each span is compared with lies earlier; the month before is not kept."""
 _RECENT: Final = 10.0
-"""Seconds beyond their rest for which sums will do without a wait, if reading them takes long."""
+"""Seconds after their rest in which the last sums are shown without a wait for new ones."""
 _USUAL_FOR: Final = 600.0
 _KEPT: Final = 30.0
 """Seconds for which the events of a type's week and month are kept."""
@@ -60,7 +60,7 @@ class Usual(NamedTuple):
     ran: float
 
 
-class Shared:
+class Reads:
     """Reads for all pages of a server.
 
     Where reading takes long, a page shows the last values read. They are read once more then, and if they differ, open
@@ -71,21 +71,21 @@ class Shared:
 
     Attributes:
         service: of the jobs.
-        news: when something that a page has shown so turned out to differ, last.
+        news: when a value that a page has shown so last turned out to be old, by the monotonic clock.
     """
 
     def __init__(self, service: JobsService) -> None:
         self.news = -math.inf
         self.service = service
-        self._counts: _Shared[dict[JobType, TypeCounts]] = _Shared(service.counts)
-        self._last_hour: _Shared[LastHour] = _Shared(self._read_last_hour, self._tell)
-        self._queues: _Shared[dict[JobType, QueueState]] = _Shared(self._read_queues, self._tell)
-        self._processes: _Shared[list[ProcessInfo]] = _Shared(service.processes)
-        self._failures: _Shared[Failures] = _Shared(self._read_failures, self._tell)
-        self._usual: _Shared[Usual | None] = _Shared(self._read_usual, self._tell)
+        self._counts: SharedRead[dict[JobType, TypeCounts]] = SharedRead(service.counts)
+        self._last_hour: SharedRead[LastHour] = SharedRead(self._read_last_hour, self._tell)
+        self._queues: SharedRead[dict[JobType, QueueState]] = SharedRead(self._read_queues, self._tell)
+        self._processes: SharedRead[list[ProcessInfo]] = SharedRead(service.processes)
+        self._failures: SharedRead[Failures] = SharedRead(self._read_failures, self._tell)
+        self._usual: SharedRead[Usual | None] = SharedRead(self._read_usual, self._tell)
         self._lately: dict[tuple[str, JobType], tuple[float, Lately]] = {}
-        self._sums = {name: _Shared(_Sums(self, span), self._tell) for name, span in SPANS.items()}
-        self._before = {name: _Shared(_Sums(self, SPANS[name], ago), self._tell) for name, ago in _AGO.items()}
+        self._sums = {name: SharedRead(_Sums(self, span), self._tell) for name, span in SPANS.items()}
+        self._before = {name: SharedRead(_Sums(self, SPANS[name], ago), self._tell) for name, ago in _AGO.items()}
 
     async def counts(self, age: float = 0.0) -> dict[JobType, TypeCounts]:
         """Return the counts of all types, some tenths of a second old if there are very many.
@@ -101,19 +101,19 @@ class Shared:
         return self._counts.began
 
     async def last_hour(self) -> LastHour:
-        """Return the failures of the last hour, as old."""
+        """Return the failures of the last hour, as old as `counts` may be."""
         return await self._last_hour.get()
 
     async def failures(self) -> Failures:
-        """Return failed and retrying jobs of all types by error, as old; those of types that failed lately first."""
+        """Return failed and retrying jobs of all types by error, as old as `counts` may be; the latest first."""
         return await self._failures.get()
 
     async def queues(self) -> dict[JobType, QueueState]:
-        """Return the queues of the MOST_QUEUES types with the most jobs that wait, as old."""
+        """Return the queues of the MOST_QUEUES types with the most jobs that wait, as old as `counts` may be."""
         return await self._queues.get()
 
     async def processes(self) -> list[ProcessInfo]:
-        """Return the processes, as old."""
+        """Return the processes, as old as `counts` may be."""
         return await self._processes.get()
 
     async def lately(self, types: Sequence[JobType], window: str) -> list[Lately]:
@@ -165,7 +165,7 @@ class Shared:
         """End what reads in the background."""
         followed = self._last_hour, self._failures, self._queues, self._usual
         for each in (*followed, *self._sums.values(), *self._before.values()):
-            await cast(_Shared[Any], each).close()
+            await cast(SharedRead[Any], each).close()
 
     def _tell(self) -> None:
         self.news = time.monotonic()
@@ -211,7 +211,7 @@ def _ready_first(counts: Mapping[JobType, TypeCounts]) -> Callable[[JobType], tu
     return lambda type: (-counts[type].ready, -counts[type].pending)
 
 
-class _Shared(Generic[T]):
+class SharedRead(Generic[T]):
     """A value that is read once for all simultaneous callers if reading it takes long.
 
     Attributes:
@@ -232,9 +232,11 @@ class _Shared(Generic[T]):
         self._task: asyncio.Task[None] | None = None
 
     def forget(self) -> None:
+        """Have the next call of `get` read it anew."""
         self._forgotten = time.monotonic()
 
     async def get(self, age: float = 0.0) -> T:
+        """Return the value; the last one if it was read less than `age` seconds ago, or rests after a slow read."""
         async with self._reading:
             began = time.monotonic()
             is_good = began < self._good_until or began - self._read_at < age
@@ -292,7 +294,7 @@ class _Shared(Generic[T]):
 class _Sums:
     """Reads the events of all types by interval; intervals that are over once."""
 
-    def __init__(self, shared: Shared, span: Span, ago: float = 0.0) -> None:
+    def __init__(self, shared: Reads, span: Span, ago: float = 0.0) -> None:
         self._shared, self._span, self._ago = shared, span, ago
         self._found: dict[int, Interval] = {}
         self._read_to: int | None = None
