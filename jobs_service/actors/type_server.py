@@ -232,11 +232,11 @@ class TypeServer(DutifulActor):
                 if type not in self._monitors:
                     group.create_task(self._start_monitor(type))
 
-    async def _serve_schedules(self, whether: bool) -> None:
-        if whether and self._schedules is None:
+    async def _serve_schedules(self, wanted: bool) -> None:
+        if wanted and self._schedules is None:
             actor = self._schedules = self._make_schedules()
             self.monitor(await self._monitor_supervisor.start_child(ChildSpec(actor.name, lambda: actor)))
-        elif not whether and self._schedules is not None:
+        elif not wanted and self._schedules is not None:
             actor, self._schedules = self._schedules, None
             await self._stop_child(self._monitor_supervisor, actor)
 
@@ -296,7 +296,7 @@ class TypeServer(DutifulActor):
         Also remove old counts of some types, and correct times written by a clock far ahead: for inactive types nothing
         else does so.
         """
-        await self._wake_all_in(ACTIVITY)
+        await self._wake_active()
         if self._sweep_at <= self._time():
             await self._remove_old_counts()
         if self._far_ahead_at <= self._time():
@@ -352,14 +352,14 @@ class TypeServer(DutifulActor):
             self._far_ahead_at = self._time() + _SWEEP_PERIOD
         return examined
 
-    async def _wake_all_in(self, section: int) -> None:
-        """Wake the types that have rows in a section of the keyspace."""
+    async def _wake_active(self) -> None:
+        """Wake the types that have running jobs."""
         keyspace = self._context.keyspace
         begin: bytes | None = b""
 
         async def read(transaction: Transaction) -> tuple[list[bytes], bytes | None]:
             assert begin is not None
-            return await awake_types.unmarked_in(transaction, keyspace, section, begin, _SCANNED_TOGETHER)
+            return await awake_types.unmarked_in(transaction, keyspace, ACTIVITY, begin, _SCANNED_TOGETHER)
 
         while begin is not None:
             unmarked, begin = await self._read(read)
