@@ -54,7 +54,7 @@ async def test_an_entry_far_ahead_that_somebody_has_left_behind_hides_no_change(
     store = MemoryStore(settings=Settings(), sources=Sources())
     await store.open()
     await store.transact(lambda transaction: changes.follow(transaction, KEYS))
-    ids = [pack_id(str(number)) for number in range(6)]
+    ids = [pack_id(f"{number}\0\0{number}") for number in range(6)]
 
     async def leave_behind(transaction: Transaction) -> None:
         transaction.set(index + b"\xf0" * 12, pack_id("nobody"))

@@ -56,6 +56,7 @@ async def test_wait_for_a_state_that_the_job_is_in_returns_at_once(jobs: JobsSer
     assert seen(await jobs.wait(T1, J1, FINISHED, RUNNING)) == (RUNNING, "data")
     await worker.finish("result")
     assert seen(await jobs.wait(T1, J1, FINISHED)) == (FINISHED, "result")
+    assert seen(await jobs.wait(T1, J1)) == (FINISHED, "result")  # nothing more comes
 
 
 async def test_wait_returns_when_the_job_comes_into_one_of_the_states(jobs: JobsService) -> None:
