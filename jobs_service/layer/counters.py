@@ -87,7 +87,7 @@ MINUTE: Final = 60
 HOUR: Final = 3600
 MINUTES_KEPT: Final = 25 * 60
 HOURS_KEPT: Final = 35 * 24
-_SHORT: Final = Histogram.bounds()[0]
+_FIRST_BOUND: Final = Histogram.bounds()[0]
 _LONGEST: Final = 1e10
 
 _PAGE: Final = 500
@@ -157,7 +157,7 @@ def _count_time(tally: Tally, histogram: int, seconds: float, times: int) -> Non
 
 def bucket_of(seconds: float) -> int:
     """Return the bucket of a time; a negative time, after a clock was set back, counts as 0 seconds."""
-    if not seconds >= _SHORT:
+    if not seconds >= _FIRST_BOUND:
         return 0
     # seconds = m * 2**e with 0.5 <= m < 1
     bucket = math.frexp(seconds)[1] - 1 - FIRST_POWER

@@ -67,7 +67,7 @@ _INDEXES: Final = {
     Status.RUNNING: b"a",
     Status.FAILED: b"f",
 }
-"""The first byte of a cursor: the order of its place."""
+"""The orders of the indexes of single states; a cursor begins with the order of its place."""
 _MERGED: Final = {
     None: b"rsafe",
     JobState.PENDING: b"rs",

@@ -42,7 +42,7 @@ _CLASSES: Final[dict[int, type[StoreError]]] = {
     COMMIT_UNKNOWN_RESULT: CommitUnknown,
     TRANSACTION_TIMED_OUT: StoreUnavailable,
     1039: CommitUnknown,  # cluster_version_changed
-    2101: TransactionTooLarge,
+    2101: TransactionTooLarge,  # transaction_too_large
     2102: TransactionTooLarge,  # key_too_large
     2103: TransactionTooLarge,  # value_too_large
 }
