@@ -186,7 +186,7 @@ class ManyOperations:
         return errors
 
     def answer(self, result: Any, failure: Exception | None) -> bool:
-        if len(self._errors) == self.count:  # too late: its caller was answered already
+        if len(self._errors) == self.count:  # answered already: with a failure, if the commit happened only later
             if result is not None and len(result) == self.count:
                 self._answer(result)
             return False
