@@ -38,6 +38,9 @@ EARLIEST: Final = datetime(1, 1, 2, tzinfo=UTC).timestamp()
 LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
 """Seconds since the epoch between which a datetime can hold a time in every time zone."""
 
+MOST_AT_ONCE: Final = 1000
+"""Most jobs that one HTTP request takes, lists or summarizes."""
+
 _WIDEST_SPREAD: Final = 1_000_000
 _LONGEST_NAME: Final = 100
 _ACTIVITY_TIMEOUTS: Final = Bounds(0, sys.float_info.max, above=True)
@@ -204,14 +207,8 @@ def check_error(error: Any, job: Job) -> None:
             raise InvalidJob(refused).about(job.type, job.id)
 
 
-MOST_AT_ONCE: Final = 1000
-"""Most jobs that one HTTP request takes, lists or summarizes."""
-
-
 def check_outcome(outcome: Any, job: Job) -> Outcome:
     """Return the outcome as a member of its enumeration."""
-    if outcome is Outcome.SUCCEEDED:
-        return Outcome.SUCCEEDED
     found = member(Outcome, outcome)
     if found is None:
         allowed = ", ".join(repr(str(each)) for each in Outcome)

@@ -186,15 +186,16 @@ class ManyOperations:
         return errors
 
     def answer(self, result: Any, failure: Exception | None) -> bool:
-        if len(self._errors) == self.count:  # too late: its caller was answered already
+        if len(self._errors) == self.count:  # answered already: with a failure, if the commit happened only later
             if result is not None and len(result) == self.count:
                 self._answer(result)
             return False
         self._errors += [failure] * (self.count - len(self._errors)) if result is None else result
         self._most = min(self.count, 2 * self._most)
-        return self._is_left()
+        return self._answer_at_end()
 
-    def _is_left(self) -> bool:
+    def _answer_at_end(self) -> bool:
+        """Answer the caller if no calls are left; return whether some are."""
         if len(self._errors) < self.count:
             return True
         self._answer(self._errors)
@@ -207,7 +208,7 @@ class ManyOperations:
 
     def refuse(self, error: Exception) -> bool:
         self._errors.append(error)  # of one call: the others are done as if they were alone
-        return self._is_left()
+        return self._answer_at_end()
 
 
 class SharedAccept:

@@ -548,7 +548,7 @@ class _CopyTarget(_CopySide):
             for name in some:
                 transaction.set(section + name, schedules[name])
             transaction.add(section, ONE)
-            await awake_types.mark_scheduled(transaction, self.keyspace, whether=True)
+            await awake_types.mark_schedules(transaction, self.keyspace, whether=True)
 
         await self.store.transact(work)
 

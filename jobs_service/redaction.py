@@ -271,7 +271,7 @@ def is_marked(value: Any) -> bool:
 def _checked(path: Any) -> str:
     if not isinstance(path, str):
         raise InvalidSettings(f"redact: {shown(path)}: {a_kind_of(path)}; a path is a str")
-    why = "it is longer than 200 characters" if len(path) > _LONGEST_PATH else ""
+    why = f"it is longer than {_LONGEST_PATH} characters" if len(path) > _LONGEST_PATH else ""
     if not path.isprintable():  # nor can the store keep half of a character
         why = "it has characters that cannot be printed"
     parts, pattern = _parsed(path)

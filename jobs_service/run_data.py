@@ -40,8 +40,8 @@ from jobs_service.json_types import Time
 
 _MOST_OF_A_MESSAGE: Final = 200
 
-MAX_HISTORY: Final = 20
-"""Default number of events that are kept."""
+_DEFAULT_HISTORY: Final = 20
+"""Events that are kept if no other number is given."""
 
 MOST_HISTORY: Final = 100
 """Most events that can be kept."""
@@ -219,7 +219,7 @@ def with_event(
         now: seconds since the epoch.
         detail: cut to 255 bytes.
         attempts: added to the number of attempts, which stays within 0 and 65,535.
-        most: events that are kept; None for the present number, and MAX_HISTORY at least.
+        most: events that are kept; None for the present number, and _DEFAULT_HISTORY at least.
         crashes: how many runs have crashed in a row, for a crash; None for one more than before.
 
     Raises:
@@ -370,7 +370,7 @@ def crashes_of(run_data: bytes) -> int:
 
 def kept_by_others(run_data: bytes) -> int:
     """Return the number of events kept by callers that do not know the handler's own number: no fewer than before."""
-    return max(MAX_HISTORY, run_data[3] if len(run_data) > 3 else 0)
+    return max(_DEFAULT_HISTORY, run_data[3] if len(run_data) > 3 else 0)
 
 
 def expires_at(run_data: bytes) -> float | None:
@@ -394,11 +394,6 @@ def newest_event(part: bytes) -> tuple[bool, float] | None:
 def crashed_last(run_data: bytes) -> bool:
     """Whether the newest event is a crash."""
     return run_data[_NEWEST_KIND] == _CRASHED_BYTE and run_data[3] > 0
-
-
-def size_of_history(run_data: bytes) -> int:
-    """Return the bytes of the history."""
-    return int.from_bytes(run_data[4:6], "big")
 
 
 def history_of(run_data: bytes) -> tuple[HistoryEvent, ...]:
@@ -500,7 +495,7 @@ def _is_origin(values: list[Any]) -> bool:
 
 def parts_of(run_data: bytes) -> bytes:
     """Return the packed result, error, progress and limits: subscribers are told of their changes."""
-    return run_data[HEAD_BYTES + size_of_history(run_data) :]
+    return run_data[HEAD_BYTES + int.from_bytes(run_data[4:6], "big") :]
 
 
 def error_json(error: JobError) -> bytes:

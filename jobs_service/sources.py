@@ -37,7 +37,7 @@ def wall_time() -> float:
 
 
 def go_on(point: str) -> None:
-    """Do nothing at a named point of a store's thread; tests replace this function."""
+    """Do nothing at a named point of a store's thread; tests give Sources another function for that."""
 
 
 class Sources:

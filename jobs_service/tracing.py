@@ -36,8 +36,8 @@ T = TypeVar("T")
 Trace: TypeAlias = tuple[str, str]
 """A traceparent and a tracestate; the latter may be empty."""
 
-SYSTEM: Final = "jobs_service"
-_NAME: Final = "jobs_service"
+_SYSTEM: Final = "jobs_service"
+"""The name of the tracer, and of the messaging system in its spans."""
 MODULE: Final = "opentelemetry.trace"
 """As long as this module is not loaded, nothing is traced."""
 _HEADERS: Final = ("traceparent", "tracestate")
@@ -123,7 +123,7 @@ def tracer() -> Tracer | None:
         provider = api.get_tracer_provider()
         if provider is not _known[0]:
             is_real = not isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider)
-            _known = provider, provider.get_tracer(_NAME) if is_real else None
+            _known = provider, provider.get_tracer(_SYSTEM) if is_real else None
     except AttributeError:  # it is being imported just now
         return None
     found: Tracer | None = _known[1]
@@ -295,7 +295,7 @@ def ended(span: Span | None, outcome: str, error: JobError | None, *, failed: bo
 def _attributes(operation: str, kind: str, type: JobType) -> dict[str, Any]:
     """Return the attributes of every span, by OpenTelemetry's conventions for messaging."""
     return {
-        "messaging.system": SYSTEM,
+        "messaging.system": _SYSTEM,
         "messaging.operation.name": operation,
         "messaging.operation.type": kind,
         "messaging.destination.name": _name(type),

@@ -76,8 +76,8 @@ async def _fill(store: Store) -> None:
     async def work(unit: UnitOfWork) -> None:
         transaction = unit.transaction
         await changes.follow(transaction, keys.of("followed"))
-        type_settings.note_timeout(unit, keys.of("made by enqueue"), 30.0)
-        type_settings.note(unit, keys.of("handled"), type_settings.Declared(30.0, Retention(None, 5.0)))
+        type_settings.make_type(unit, keys.of("made by enqueue"), 30.0)
+        await type_settings.declare(unit, keys.of("handled"), type_settings.Declared(30.0, Retention(None, 5.0)))
         transaction.set(keys.of("email").set_aside + b"\x02unreadable\x00", b"")
         rows.write(unit, process_row("0123456789ab"))
         rows.note_relayed(unit, "shop", "7d1f", ["4a", "4b"])

@@ -221,7 +221,7 @@ class Sampler:
             for start in range(0, len(due), _MOST_TYPES):
                 await self._sample(due[start : start + _MOST_TYPES])
             if not due:
-                await self._until_next(time())
+                await self._until_next()
 
     async def _sample(self, due: Sequence[Sampled]) -> None:
         keys = [sampled.keys for sampled in due]
@@ -272,7 +272,7 @@ class Sampler:
         if group is not None:
             group.pop(sampled, None)
 
-    async def _until_next(self, now: float) -> None:
+    async def _until_next(self) -> None:
         loop = asyncio.get_running_loop()
         timer = loop.call_at(self._ticks[0], self._hurry.set) if self._ticks else None
         try:
@@ -292,7 +292,7 @@ class _Unread(NamedTuple):
         oldest: key of the oldest row of changes.
         followed: the value of FOLLOWED.
         stamp: the type's activity stamp.
-        has_left: whether there are rows of jobs that have left.
+        has_left: whether there are last records of jobs that have left.
     """
 
     oldest: bytes | None
@@ -302,7 +302,7 @@ class _Unread(NamedTuple):
 
 
 class ActivityMonitor(DutifulActor):
-    """Watches over the running and the scheduled jobs of one type.
+    """Watches over the running, scheduled and expiring jobs of one type.
 
     Args:
         context: the service's.
@@ -327,9 +327,11 @@ class ActivityMonitor(DutifulActor):
         # Lost jobs
         self._timeout: float | None = None
         self._history: deque[Sample] = deque()
+        # No running job was last active at or before this stamp.
         self._clean = b""
         self._lost_pace = Pace(Batch.of(context.store.limits, jobs=context.settings.activity_batch))
         self._sample: Sample | None = None
+        # The stamp at or below which running jobs are lost, and the timeout that says so.
         self._lost: tuple[bytes, float] | None = None
         self._lost_at = 0.0
         self._lost_stagger = Stagger(context.sources.uniform, _LONGEST_STAGGER)
@@ -346,8 +348,8 @@ class ActivityMonitor(DutifulActor):
         # Rows of changes and of jobs that have left, without a remaining reader
         self._unread: _Unread | None = None
         self._unread_at = 0.0
-        # The versionstamp up to which such rows are removed, and the row to continue behind.
-        self._told: tuple[bytes, bytes] | None = None
+        # While last records are removed: the versionstamp up to which that is done, and the row to continue behind.
+        self._last_records: tuple[bytes, bytes] | None = None
         most = _LARGEST_BATCH * context.settings.pending_batch
         self._pace = Pace(Batch.of(context.store.limits, jobs=most))
 
@@ -372,7 +374,7 @@ class ActivityMonitor(DutifulActor):
 
     def _wait(self) -> float:
         """Return the seconds until the next duty is due."""
-        if self._told is not None:
+        if self._last_records is not None:
             return 0.0
         now = self._time()
         wait = min(self._queue_at, self._expiry_at, self._idle_at, self._unread_at) - now
@@ -418,8 +420,8 @@ class ActivityMonitor(DutifulActor):
             await self._remove_expired()
         if self._unread_at <= self._time():
             await self._drop_unread()
-        if self._told is not None:
-            await self._remove_told(*self._told)
+        if self._last_records is not None:
+            await self._remove_last_records(*self._last_records)
         if self._idle_at <= self._time():
             # A job that runs for hours shows no activity but heartbeats: check less and less often.
             self._idle_after = min(2 * self._idle_after, max(_LONGEST_IDLE, self._idle_after))
@@ -581,26 +583,26 @@ class ActivityMonitor(DutifulActor):
         elif oldest is not None and oldest == before.oldest:
             await self._transact(lambda unit: changes.give_up(unit.transaction, keys, unit.sources, oldest))
         if now.has_left and before.stamp is not None:
-            self._told = before.stamp, keys.last
+            self._last_records = before.stamp, keys.last
 
     async def _read_unread(self, transaction: Transaction) -> _Unread:
         keys = self.keys
         oldest = await changes.oldest(transaction, keys)
         followed, stamp = await transaction.get_many((keys.followed, keys.watch_activity))
-        return _Unread(oldest, followed, stamp, await changes.are_there(transaction, keys))
+        return _Unread(oldest, followed, stamp, await changes.has_last_records(transaction, keys))
 
-    async def _remove_told(self, until: bytes, behind: bytes) -> None:
-        """Remove a batch of the rows of jobs that have left."""
+    async def _remove_last_records(self, until: bytes, behind: bytes) -> None:
+        """Remove a batch of the last records of jobs that have left."""
         keys = self.keys
         last: bytes | None = None
 
         async def remove(unit: UnitOfWork, size: int) -> int:
             nonlocal last
-            looked_at, last = await changes.remove_old(unit.transaction, keys, until, behind, size)
+            looked_at, last = await changes.remove_last_records(unit.transaction, keys, until, behind, size)
             return looked_at
 
         await self._one_batch(remove)
-        self._told = None if last is None else (until, last)
+        self._last_records = None if last is None else (until, last)
 
     async def _one_batch(self, work: Callable[[UnitOfWork, int], Awaitable[int]]) -> int:
         """Do one batch of a duty that can wait; a small batch while there are lost jobs.
@@ -664,13 +666,9 @@ class ProcessMonitor(DutifulActor):
         log.debug("processes_died", count=len(dead))
 
     async def _held(self, dead: frozenset[bytes], after: bytes | None) -> tuple[list[Place], bytes | None]:
-        """Read one page of running jobs; return the jobs of dead instances, and the begin of the next page."""
-        context = self._context
-
-        async def read(transaction: Transaction) -> tuple[list[Place], bytes | None]:
-            return await running_jobs.held_jobs(transaction, context.keyspace, dead, after, _PAGE)
-
-        return await self._read(read)
+        """Read one page of running jobs; return those of dead instances, and the page's last key, None at the end."""
+        keyspace = self._context.keyspace
+        return await self._read(lambda transaction: running_jobs.held_jobs(transaction, keyspace, dead, after, _PAGE))
 
     async def _re_enqueue(self, held: Sequence[Place], dead: frozenset[bytes]) -> None:
         """Re-enqueue jobs that dead instances still hold, as many per transaction as fit."""
@@ -684,8 +682,7 @@ class ProcessMonitor(DutifulActor):
             lost, dealt_with = await running_jobs.take_from(unit, held[:most], dead)
             return [entry.seen() for entry in lost], dealt_with
 
-        too_much = too_much_for(min(most, len(held)))
-        return await self._transact(take, too_much)
+        return await self._transact(take, too_much_for(min(most, len(held))))
 
     def _log_lost(self, lost: list[JobSnapshot]) -> None:
         ids: defaultdict[JobType, list[JobId]] = defaultdict(list)

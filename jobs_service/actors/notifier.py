@@ -114,7 +114,6 @@ class _Left(NamedTuple):
     """The last record of a job that left the store at its end."""
 
     raw: bytes
-    """Its last record."""
 
 
 _Raw: TypeAlias = bytes | _Left | None
@@ -267,7 +266,7 @@ class Notifier(Actor):
         """
         # Skip targets that are added during the read. Their subscriber may have made a change just before, which this
         # read does not show yet: its first event would be older than its own change.
-        asking = self._hub.added
+        newest = self._hub.added
 
         def attempt(size: int) -> Awaitable[tuple[T, list[bytes], list[_Raw]]]:
             async def read(transaction: Transaction) -> tuple[T, list[bytes], list[_Raw]]:
@@ -285,7 +284,7 @@ class Notifier(Actor):
         by_key = self._hub.targets(self._keys)
         for data_key, raw in zip(data_keys, raws, strict=False):
             for target in [*by_key.get(data_key, ())]:
-                if target.number > asking:
+                if target.number > newest:
                     continue
                 try:
                     self._report_to(target, raw)

@@ -40,7 +40,7 @@ FINAL = frozenset({JobState.FINISHED, JobState.REMOVED})
 
 
 class SubscribedJob:
-    """One job of one subscription.
+    """One job of one subscription: a target of events.
 
     Attributes:
         keys, id: the job.
@@ -310,8 +310,8 @@ class Subscription:
 
     Raises while iterating:
         JobNotFound: there is no such job.
-        RecordDamaged: the job's record is unreadable. JobsError: the service was closed or failed, or was opened on
-        another event loop.
+        RecordDamaged: the job's record is unreadable.
+        JobsError: the service was closed or failed, or was opened on another event loop.
     """
 
     def __init__(self, hub: Hub, jobs: Sequence[tuple[TypeKeys, JobId]]) -> None:

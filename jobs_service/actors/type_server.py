@@ -222,8 +222,8 @@ class TypeServer(DutifulActor):
 
     async def _serve(self, found: dict[bytes, None]) -> None:
         """Stop the monitors of types that are no longer awake, and start missing monitors; likewise for schedules."""
-        await self._serve_schedules(awake_types.SCHEDULED in found)
-        found.pop(awake_types.SCHEDULED, None)
+        await self._serve_schedules(awake_types.HAS_SCHEDULES in found)
+        found.pop(awake_types.HAS_SCHEDULES, None)
         gone = [type for type in self._monitors if type not in found]
         async with asyncio.TaskGroup() as group:
             for type in gone:

@@ -27,7 +27,6 @@ import fdb.tuple
 
 from jobs_service.layer import changes
 from jobs_service.layer.keyspace import (
-    ACTIVITY_TIMEOUT,
     AFTER,
     ALARM,
     AWAKE,
@@ -58,13 +57,13 @@ class TypePage(NamedTuple):
     more: bool
 
 
-SCHEDULED: Final[bytes] = fdb.tuple.pack((None,))
+HAS_SCHEDULES: Final[bytes] = fdb.tuple.pack((None,))
 """In the place of a type: there are schedules."""
 
 
-async def mark_scheduled(transaction: Transaction, keyspace: Keyspace, *, whether: bool) -> None:
+async def mark_schedules(transaction: Transaction, keyspace: Keyspace, *, whether: bool) -> None:
     """Note whether the store has schedules."""
-    key = keyspace.sections[AWAKE] + SCHEDULED
+    key = keyspace.sections[AWAKE] + HAS_SCHEDULES
     if (await transaction.get(key) is not None) == whether:
         return
     if whether:
@@ -87,7 +86,7 @@ async def wake(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, at:
         at: when its jobs first need a monitor, seconds since the epoch; a type that wakes up before goes on sleeping.
 
     Returns:
-        Whether it was not awake.
+        Whether the type is woken by this call: it was neither awake nor asleep until `at` or earlier.
     """
     # Two wakers are no conflict, and neither are many transactions that begin with an idle type at the same time.
     is_awake, until = await transaction.snapshot.get_many((keys.awake, keys.asleep))
@@ -106,15 +105,7 @@ async def wake(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, at:
 
 async def awake_types(transaction: Snapshot, keyspace: Keyspace, after: bytes | None, limit: int) -> TypePage:
     """Return a page of the awake types behind a packed one."""
-    return await _page(transaction, keyspace.sections[AWAKE], after, limit)
-
-
-async def existing_types(transaction: Snapshot, keyspace: Keyspace, after: bytes | None, limit: int) -> TypePage:
-    """Return a page of the existing types behind a packed one."""
-    return await _page(transaction, keyspace.sections[ACTIVITY_TIMEOUT], after, limit)
-
-
-async def _page(transaction: Snapshot, section: bytes, after: bytes | None, limit: int) -> TypePage:
+    section = keyspace.sections[AWAKE]
     found = await transaction.get_range(section + (after or b"") + b"\x00", section + AFTER, limit=limit)
     return TypePage([key[len(section) :] for key, _ in found], len(found) == limit)
 

@@ -91,7 +91,7 @@ class ChangedJobs(NamedTuple):
 
 
 def write(packed_ids: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the values of rows for these jobs."""
+    """Yield the values of the rows (CHANGES, type, stamp) that name these jobs."""
     row = bytearray()
     for packed_id in packed_ids:
         if len(row) + len(packed_id) > _ROW_BYTES:
@@ -234,12 +234,14 @@ class Removed(NamedTuple):
     behind: bytes | None
 
 
-async def are_there(transaction: Snapshot, keys: TypeKeys) -> bool:
+async def has_last_records(transaction: Snapshot, keys: TypeKeys) -> bool:
     """Whether the type has last records."""
     return bool(await transaction.get_range(keys.last, keys.last + AFTER, limit=1))
 
 
-async def remove_old(transaction: Transaction, keys: TypeKeys, until: bytes, behind: bytes, limit: int) -> Removed:
+async def remove_last_records(
+    transaction: Transaction, keys: TypeKeys, until: bytes, behind: bytes, limit: int
+) -> Removed:
     """Remove last records that were written up to a versionstamp.
 
     Args:

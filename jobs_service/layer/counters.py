@@ -87,7 +87,7 @@ MINUTE: Final = 60
 HOUR: Final = 3600
 MINUTES_KEPT: Final = 25 * 60
 HOURS_KEPT: Final = 35 * 24
-_SHORT: Final = Histogram.bounds()[0]
+_FIRST_BOUND: Final = Histogram.bounds()[0]
 _LONGEST: Final = 1e10
 
 _PAGE: Final = 500
@@ -157,7 +157,7 @@ def _count_time(tally: Tally, histogram: int, seconds: float, times: int) -> Non
 
 def bucket_of(seconds: float) -> int:
     """Return the bucket of a time; a negative time, after a clock was set back, counts as 0 seconds."""
-    if not seconds >= _SHORT:
+    if not seconds >= _FIRST_BOUND:
         return 0
     # seconds = m * 2**e with 0.5 <= m < 1
     bucket = math.frexp(seconds)[1] - 1 - FIRST_POWER
@@ -256,7 +256,7 @@ def _number(number: int) -> bytes:
 
 
 def remove_old(transaction: Transaction, types: Iterable[TypeKeys], now: float) -> None:
-    """Remove rows of minutes and hours of types that are too old at a time, in seconds since the epoch."""
+    """Remove the types' rows of minutes and hours that are too old at `now`, in seconds since the epoch."""
     for keys in types:
         for begin, end in _old(keys, now):
             transaction.clear_range(begin, end)
@@ -288,7 +288,7 @@ async def of_types(transaction: Snapshot, types: Sequence[TypeKeys]) -> list[Typ
 async def page(
     transaction: Snapshot, keyspace: Keyspace, after: bytes | None
 ) -> tuple[list[tuple[bytes, TypeCounts]], bytes | None]:
-    """Return counts of some types, as packed, and the key behind which others may follow, None at the end."""
+    """Return the counts of some packed types, and the type behind which others may follow; None at the end."""
     section = keyspace.sections[COUNTS]
     begin = section + (b"" if after is None else after) + b"\x00"
     rows = await transaction.get_range(begin, section + AFTER, limit=_PAGE)

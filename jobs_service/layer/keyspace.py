@@ -74,11 +74,11 @@ _DOUBLE = struct.Struct(">d")
 _FIRST_POSITIVE: Final = b"\x21\x80"
 _SIGN = 0x80
 # The tuple layer's type codes of integers of up to 8 bytes; the distance from zero's is the length.
-SMALLEST_INT: Final = 0x0C
-ZERO: Final = 0x14
-LARGEST_INT: Final = 0x1C
-_ZERO_PRIORITY: Final[bytes] = fdb.tuple.pack((0,))
-PLAIN_IDS: Final = frozenset({str, bytes})
+_SMALLEST_INT: Final = 0x0C
+_ZERO: Final = 0x14
+_LARGEST_INT: Final = 0x1C
+ZERO_PRIORITY: Final[bytes] = fdb.tuple.pack((0,))
+_PLAIN_IDS: Final = frozenset({str, bytes})
 
 DATA: Final = 1
 READY: Final = 2
@@ -156,7 +156,7 @@ def type_in(packed: bytes) -> JobType | None:
 def pack_priority(priority: Any) -> bytes:
     """Return the tuple layer's encoding of a priority, checked."""
     if type(priority) is int and priority == 0:
-        return _ZERO_PRIORITY
+        return ZERO_PRIORITY
     return _pack("priority", priority)
 
 
@@ -165,8 +165,8 @@ def is_priority(packed: bytes) -> bool:
     if not packed:
         return False
     code = packed[0]
-    if SMALLEST_INT <= code <= LARGEST_INT:
-        return len(packed) == 1 + abs(code - ZERO)
+    if _SMALLEST_INT <= code <= _LARGEST_INT:
+        return len(packed) == 1 + abs(code - _ZERO)
     try:
         if code in (1, 2) and packed.find(b"\x00") == len(packed) - 1:
             return code == 1 or packed.decode() is not None
@@ -320,11 +320,11 @@ class TypeKeys:
         self.hours = sections[HOURS] + packed
         self.failed = sections[FAILED] + packed
         self.failed_head = self.failed + STAMP_CODE
-        # The hour in which this process has removed old rows of minutes and hours last.
-        self.swept = 0
         self.redaction = sections[REDACTION] + packed
         self.last = sections[LAST] + packed
         self.retrying = sections[RETRYING] + packed
+        # The hour in which this process has removed old rows of minutes and hours last.
+        self.swept = 0
         # Asked for every job that is written.
         self.ready_bytes = len(self.ready)
         self._hash = hash(self.data)
@@ -386,12 +386,8 @@ class Keyspace:
             raise JobTooLarge(refused).about(type)
         return self.of_packed(packed)
 
-    def stored(self, type: JobType) -> TypeKeys:
-        """Return the keys of a type read from the store, whose keys were short enough for some process."""
-        return self.of_packed(fdb.tuple.pack((type,)))
-
     def of_packed(self, packed: bytes) -> TypeKeys:
-        """Return the keys of a type in its packed form.
+        """Return the keys of a type in its packed form, whatever their length.
 
         Raises:
             ValueError, InvalidJob: the bytes are no type; fdb.tuple raises other errors as well.
@@ -439,7 +435,7 @@ class TypeFinder:
         keys = self._keys
         # A string goes on behind a zero byte if 0xff follows; nothing else that begins alike is another element.
         if keys is None or not rest.startswith(keys.packed) or rest[len(keys.packed)] == _GOES_ON:
-            keys = self._keys = self._keyspace.stored(fdb.tuple.unpack(rest)[0])
+            keys = self._keys = self._keyspace.of_packed(fdb.tuple.pack(fdb.tuple.unpack(rest)[:1]))
         return keys
 
 
@@ -447,8 +443,8 @@ def end_of_priority(keys: TypeKeys, key: bytes) -> int:
     """Return the end of the priority in a READY key, where the versionstamp begins."""
     start = len(keys.ready)
     code = key[start]
-    if SMALLEST_INT <= code <= LARGEST_INT:
-        return start + 1 + abs(code - ZERO)
+    if _SMALLEST_INT <= code <= _LARGEST_INT:
+        return start + 1 + abs(code - _ZERO)
     return start + len(fdb.tuple.pack(fdb.tuple.unpack(key[start:])[:1]))
 
 
@@ -460,4 +456,4 @@ def place_of(keys: TypeKeys, id: Any) -> Place:
     """Return the place of a job, its id checked."""
     packed = pack_id(id)
     # The member of a StrEnum, for instance, comes back as the plain text that it is.
-    return keys, id if type(id) in PLAIN_IDS else unpack_id(packed), packed
+    return keys, id if type(id) in _PLAIN_IDS else unpack_id(packed), packed

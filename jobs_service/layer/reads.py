@@ -28,6 +28,7 @@ from jobs_service.layer.keyspace import (
     PERIODIC,
     STAMP_CODE,
     TIME_BYTES,
+    ZERO_PRIORITY,
     Keyspace,
     TypeFinder,
     TypeKeys,
@@ -40,12 +41,12 @@ from jobs_service.layer.keyspace import (
     unpacked,
 )
 from jobs_service.layer.queue import LONG_PAGE, MOST_TAKEN, is_due
-from jobs_service.layer.record import READY, SCHEDULED, ZERO_PRIORITY, Record
+from jobs_service.layer.record import READY, SCHEDULED, Record
 from jobs_service.model import Job, JobId, JobState, JobType, Outcome
 from jobs_service.model.job import Status
 from jobs_service.model.type_state import FOR_EVER, QueueState, Retention
 from jobs_service.run_data import ERROR, JobError
-from jobs_service.store.base import KeyValue, Limits, Snapshot
+from jobs_service.store.base import KeyValue, Snapshot, Transaction
 
 FIRST_CHUNK: Final = 16
 LARGEST_CHUNK: Final = 256
@@ -66,7 +67,7 @@ _INDEXES: Final = {
     Status.RUNNING: b"a",
     Status.FAILED: b"f",
 }
-"""The first byte of a cursor: the order of its place."""
+"""The orders of the indexes of single states; a cursor begins with the order of its place."""
 _MERGED: Final = {
     None: b"rsafe",
     JobState.PENDING: b"rs",
@@ -154,7 +155,7 @@ async def read_rows(
 
 
 async def list_page(
-    transaction: Snapshot, keyspace: Keyspace, keys: TypeKeys | None, after: bytes | None, most: int, limits: Limits
+    transaction: Transaction, keyspace: Keyspace, keys: TypeKeys | None, after: bytes | None, most: int
 ) -> JobPage:
     """Return one page of jobs, as many as a part of a transaction may hold.
 
@@ -163,11 +164,10 @@ async def list_page(
         keys: of the type to list; None for all types.
         after: the last key of the page before; None to begin.
         most: jobs per page.
-        limits: of the store.
     """
     section = keyspace.sections[DATA] if keys is None else keys.data
     begin = section if after is None else after + b"\x00"
-    rows, end = await read_rows(transaction, begin, section + AFTER, most, limits.transaction // SHARE)
+    rows, end = await read_rows(transaction, begin, section + AFTER, most, transaction.limits.transaction // SHARE)
     last = None if end or not rows else rows[-1][0]
     if keys is not None:
         type, start = keys.type, len(keys.data)
@@ -516,7 +516,7 @@ async def count(
         counted = sum(is_due(value, due_by) for _, value in found)
         if len(found) == limit:
             return counted, found[-1][0]
-        # In the same state: a job that becomes ready meanwhile would be in neither part.
+        # In this transaction, too: a job that becomes ready between two of them would be counted in neither part.
         limit -= len(found)
         after = keys.scheduled
     until = AFTER if due_by is None else pack_seconds(due_by) + AFTER
@@ -602,7 +602,7 @@ class _Source:
             if id is not None and raw is not None:
                 self._take(id, raw)
         self.is_done = len(rows) < FIRST_CHUNK
-        self.skip()
+        self._note_place()
         return len(rows), sum(map(len, filter(None, raws)))
 
     def _take(self, id: bytes, raw: bytes) -> None:
@@ -625,11 +625,11 @@ class _Source:
     def take(self) -> Job:
         """Consume the first head."""
         _, self.place, job = self.heads.popleft()
-        self.skip()
+        self._note_place()
         return job
 
-    def skip(self) -> None:
-        """Note that without heads all rows that were read are consumed."""
+    def _note_place(self) -> None:
+        """Move `place` behind all rows that were read, if they have no more jobs to take."""
         if not self.heads:
             self.place = None if self.is_done else self._read_to
 

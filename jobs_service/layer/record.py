@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 from jobs_service import run_data
 from jobs_service.arguments import EARLIEST, LATEST
 from jobs_service.errors import JobTooLarge, RecordDamaged, job_name
-from jobs_service.layer.keyspace import STAMP_CODE, Place, TypeKeys, is_priority, pack_seconds
+from jobs_service.layer.keyspace import STAMP_CODE, ZERO_PRIORITY, Place, TypeKeys, is_priority, pack_seconds
 from jobs_service.model import Enqueued, Job, JobId, JobState, Outcome, Priority, RunningJob, Worker, unpack_priority
 from jobs_service.run_data import HEAD_BYTES
 from jobs_service.store.base import LONGEST_STAMPED_KEY, OFFSET_BYTES, STAMP_BYTES, CommitStamp, Limits, Transaction
@@ -83,8 +83,6 @@ DECODED: Final = tuple(
 )
 """Place, outcome and cancel flag by flags; and whether the rest of the record must be checked as well."""
 
-ZERO_PRIORITY: Final = b"\x14"
-
 NextRun: TypeAlias = tuple[bytes, float | None]
 """Priority and run_at of the run after the present one."""
 
@@ -97,7 +95,7 @@ def lock_in(raw: bytes | None) -> bytes | None:
     return raw[start : start + LOCK_BYTES]
 
 
-def check_state(flags: int, run_at: float, run_data: bytes) -> None:
+def _check_state(flags: int, run_at: float, run_data: bytes) -> None:
     """Check flags, and the fields that they require."""
     if not ONE_STATE[flags] or (flags & SCHEDULED and run_at != run_at):
         raise RecordDamaged(f"a job's record is damaged: its flags are {flags:#x}, which no job has")
@@ -105,7 +103,7 @@ def check_state(flags: int, run_at: float, run_data: bytes) -> None:
         raise RecordDamaged(f"a job's record is damaged: its run data have {len(run_data)} bytes")
 
 
-def check_run(priority: bytes, run_at: float) -> None:
+def _check_run(priority: bytes, run_at: float) -> None:
     """Check priority and time of a run."""
     if not is_priority(priority):
         raise RecordDamaged("a job's record is damaged: a priority that the tuple layer did not pack")
@@ -113,7 +111,7 @@ def check_run(priority: bytes, run_at: float) -> None:
         raise RecordDamaged(f"a job's record is damaged: a time, {run_at}, that no calendar has")
 
 
-def of_another_version(raw: bytes) -> RecordDamaged:
+def _of_another_version(raw: bytes) -> RecordDamaged:
     return RecordDamaged(f"a job's record has version {raw[:1].hex() or 'none'}; this one reads version 01: upgrade")
 
 
@@ -133,7 +131,7 @@ class NewSeq:
 
 
 class Record:
-    """One state of a job. Never changed: `replace` makes the next one.
+    """One state of a job; its moves return the next one.
 
     Attributes:
         lock: 16 bytes while running, else None.
@@ -283,7 +281,7 @@ class Record:
         try:
             version, flags, seq, run_at, size = HEAD.unpack_from(raw)
             if version != VERSION:
-                raise of_another_version(raw)
+                raise _of_another_version(raw)
             end = _AFTER_HEAD + size
             priority = raw[_AFTER_HEAD:end]
             lock = following = None
@@ -303,16 +301,16 @@ class Record:
                 run_data = raw[start:end]
         except struct.error as error:
             if raw[:1] != bytes((VERSION,)):
-                raise of_another_version(raw) from None
+                raise _of_another_version(raw) from None
             raise RecordDamaged(f"a job's record is damaged: {error}") from None
         if end > len(raw):
             raise RecordDamaged(f"a job's record is damaged: it has {len(raw)} bytes; its fields take {end}")
         place, outcome, cancel, needs_look = DECODED[flags]
         if checked and (needs_look or priority != ZERO_PRIORITY or run_at == run_at or len(run_data) < HEAD_BYTES):
-            check_state(flags, run_at, run_data)
-            check_run(priority, run_at)
+            _check_state(flags, run_at, run_data)
+            _check_run(priority, run_at)
             if following is not None:
-                check_run(following[0], NAN if following[1] is None else following[1])
+                _check_run(following[0], NAN if following[1] is None else following[1])
         return cls(
             lock,
             place,
@@ -462,7 +460,7 @@ def clear_index(transaction: Transaction, entry: Entry, record: Record) -> None:
     if record.place == SCHEDULED:
         transaction.clear(scheduled_key(entry, record))
     elif record.seq.__class__ is not bytes:
-        return  # this transaction made it pending: its index entry is written by `flush` only
+        return  # this transaction has changed it already: its index entry is written by `flush` only
     elif record.lock is not None:
         transaction.clear(keys.activity_head + record.seq)
     elif record.place == READY:

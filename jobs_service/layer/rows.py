@@ -20,7 +20,6 @@ heartbeat. The families' numbers are far behind those of jobs, so that both can 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -345,7 +344,7 @@ def _number(value: Any) -> int:
 
 def _time(value: Any) -> float:
     seconds = float(value)
-    if math.isnan(seconds) or not EARLIEST <= seconds <= LATEST:
+    if not EARLIEST <= seconds <= LATEST:  # nor is NaN
         raise ValueError("no time")
     return seconds
 
@@ -409,7 +408,7 @@ async def watch_tokens(transaction: Transaction, keyspace: Keyspace) -> tuple[li
 async def add_token(transaction: Transaction, keyspace: Keyspace, row: TokenRow) -> bool:
     """Add a token; return False if the name is taken."""
     head = _head(keyspace, TOKENS)
-    key = head + fdb.tuple.pack((row.name,))
+    key = _key(keyspace, TOKENS, row.name)
     if await transaction.get(key) is not None:
         return False
     value = {"role": row.role, "hash": row.hash, "created": row.created}
@@ -421,7 +420,7 @@ async def add_token(transaction: Transaction, keyspace: Keyspace, row: TokenRow)
 async def remove_token(transaction: Transaction, keyspace: Keyspace, name: str) -> bool:
     """Remove a token; return False if there is none of that name."""
     head = _head(keyspace, TOKENS)
-    key = head + fdb.tuple.pack((name,))
+    key = _key(keyspace, TOKENS, name)
     if await transaction.get(key) is None:
         return False
     transaction.clear(key)
@@ -566,12 +565,12 @@ async def _before(unit: UnitOfWork, keys: TypeKeys, request: RepeatableRequest) 
         return None
     match unpacked(found):
         case [_, _, float(expires)] if expires <= unit.now:
-            # The key is as any other from now on; the row is written anew, and goes by its new time alone.
+            # The request counts as new, and `_note` replaces the row; its old time must not remove the new row.
             unit.transaction.clear(_head(unit.keyspace, REQUESTS_BY_TIME) + pack_seconds(expires) + packed_key)
             return None
         case [request.fingerprint, str(id) | bytes(id), _]:
             return Repeated(id)
-    return Repeated(None)  # nor does a row that is damaged say that it was this request
+    return Repeated(None)  # another request with this key, or a damaged row, which does not tell
 
 
 def _note(unit: UnitOfWork, place: Place, request: RepeatableRequest) -> None:

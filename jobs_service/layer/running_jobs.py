@@ -276,12 +276,12 @@ async def release(unit: UnitOfWork, place: Place, lock: bytes) -> Entry | JobSna
 
 
 def gives_way(unit: UnitOfWork, record: Record, time: float) -> bool:
-    """Whether a job only waits for another attempt, no next run was requested, and its last run was over by then.
+    """Whether a job only waits for another attempt, no next run was requested, and its last run ended before a time.
 
     Args:
         unit: the unit of work.
         record: of the job.
-        time: by which the last run was over, seconds since the epoch.
+        time: seconds since the epoch.
     """
     waits = record.place and record.run_at is not None and record.run_at > unit.now and record.next is None
     newest = run_data.newest_event(record.run_data[run_data.NEWEST])
@@ -306,9 +306,16 @@ async def give_up(unit: UnitOfWork, place: Place, reason: str) -> Entry | JobSna
 async def give_back(
     unit: UnitOfWork, entry: Entry, record: Record, packed: bytes, run_at: float | None, event: int
 ) -> Entry | JobSnapshot:
-    """Make the job pending again from the given time, or from that of the requested run if it is earlier.
+    """Make the job pending again, or finished if it is canceled, and count the end of its run.
 
-    The next run is the requested one, unless that is to come later: then it follows the next run.
+    The next run is the requested one, unless that is to come after `run_at`: then it follows the next run.
+
+    Args:
+        unit, entry: the unit of work, and the job.
+        record: of the job.
+        packed: its run data, with the end of the run.
+        run_at: time of the next run, seconds since the epoch; None for at once.
+        event: counted for the run, as in `counters`.
     """
     ended: Entry | JobSnapshot = entry
     if record.cancel:
@@ -421,14 +428,7 @@ def _error_json(job: Job, error: JobError) -> bytes:
         raise refusal.about(job.type, job.id) from None
 
 
-# Lost jobs: those whose workers fell silent, or whose processes have died, are pending again, or finished if canceled.
-# The index of running jobs by their last sign of life tells of both.
-
-
-_PACKED_SEQ_BYTES = len(STAMP_CODE) + SEQ_BYTES
-
-
-# Silent workers
+# Silent workers: their jobs are found in the index of running jobs by their last sign of life
 
 
 async def samples(transaction: Snapshot, keys: Sequence[TypeKeys]) -> list[tuple[float | None, bytes | None]]:
@@ -444,9 +444,9 @@ async def samples(transaction: Snapshot, keys: Sequence[TypeKeys]) -> list[tuple
 async def active_ids(
     transaction: Snapshot, keys: TypeKeys, after: bytes | None, limit: int
 ) -> list[tuple[bytes, JobId]]:
-    """Return (seq, id) of running jobs behind a seq or a 10-byte stamp, by last activity."""
-    head = keys.activity + STAMP_CODE
-    begin = head if after is None else head + after.ljust(12, b"\xff") + b"\x00"
+    """Return (seq, id) of running jobs behind a seq or a 10-byte stamp, by last activity; a limit of 0 is none."""
+    head = keys.activity_head
+    begin = head if after is None else head + after.ljust(SEQ_BYTES, b"\xff") + b"\x00"
     found = await transaction.get_range(begin, keys.activity + AFTER, limit=limit)
     return [(key[len(head) :], unpack_id(value)) for key, value in found if is_id(value)]
 
@@ -518,10 +518,13 @@ async def lose(unit: UnitOfWork, entry: Entry, record: Record) -> None:
 
 
 def _until(keys: TypeKeys, stamp: bytes) -> tuple[bytes, bytes]:
-    return keys.activity, keys.activity + STAMP_CODE + stamp + LAST_ORDER + b"\x00"
+    return keys.activity, keys.activity_head + stamp + LAST_ORDER + b"\x00"
 
 
 # Dead processes: a lock begins with the id of the store's instance that accepted the job, if it has one
+
+
+_PACKED_SEQ_BYTES = len(STAMP_CODE) + SEQ_BYTES
 
 
 async def held_jobs(

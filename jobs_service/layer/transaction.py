@@ -27,7 +27,6 @@ from jobs_service.arguments import (
     to_seconds,
 )
 from jobs_service.durations import Duration
-from jobs_service.errors import StoreError
 from jobs_service.layer import creation, queue, reads, running_jobs, type_settings
 from jobs_service.layer.creation import handler_of, new_job_spec, wanted
 from jobs_service.layer.keyspace import Place, TypeKeys, place_of
@@ -54,7 +53,7 @@ from jobs_service.model import (
 )
 from jobs_service.model.enqueueing import Enqueue, Enqueueable, EnqueueMany, How, as_enqueue, as_enqueue_many
 from jobs_service.model.type_state import Retention
-from jobs_service.store.base import Transaction, drive
+from jobs_service.store.base import Transaction, drive, transaction_ended
 from jobs_service.store.sync_transaction import PlainTransaction
 
 COUNT_PAGE = 10_000
@@ -74,7 +73,7 @@ class _Ended:
     """Stands for the unit of work of a transaction that has ended."""
 
     def __getattr__(self, name: str) -> Any:
-        raise StoreError("this transaction has ended; it is of use only inside its transaction function")
+        raise transaction_ended()
 
 
 _ENDED: Final = _Ended()
@@ -407,8 +406,7 @@ class JobTransaction:
         position = 0
         after: bytes | None = None
         while True:
-            transaction = self._unit.transaction
-            page, after = await list_page(transaction, self._unit.keyspace, keys, after, page_size, transaction.limits)
+            page, after = await list_page(self._unit.transaction, self._unit.keyspace, keys, after, page_size)
             for key, job in page:
                 while position < len(own) and own[position] < key:
                     for found in jobs_listed(changed[own[position]], state):
@@ -528,8 +526,8 @@ async def _all(listing: Listing) -> list[Job]:
 def either(function: Callable[[Any], Any]) -> Callable[[JobTransaction], Awaitable[Any]]:
     """Return the coroutine function of a transaction function that may be a plain one.
 
-    A plain function is given a PlainJobTransaction. If it returns a coroutine it is none: it is called again, with the
-    JobTransaction.
+    Every function is first called with a PlainJobTransaction. One that returns an awaitable is no plain function: it is
+    called again, with the JobTransaction.
     """
 
     async def run(tx: JobTransaction) -> Any:

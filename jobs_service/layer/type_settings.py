@@ -52,31 +52,14 @@ class Declared(NamedTuple):
     retention: Retention
 
 
-def note_timeout(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
-    """Record the timeout with which a program has made a type."""
-    unit.transaction.set(keys.declared, fdb.tuple.pack((timeout,)))
-
-
-def note(unit: UnitOfWork, keys: TypeKeys, declared: Declared) -> None:
-    """Record the options that a program has declared."""
-    kept = declared.retention
-    unit.transaction.set(keys.declared, fdb.tuple.pack((declared.timeout, kept.keep, kept.keep_failed)))
-
-
-def note_removal(unit: UnitOfWork, keys: TypeKeys) -> None:
-    """Record that a type was removed on purpose."""
-    unit.transaction.set(keys.declared, _REMOVED)
-
-
 async def is_removed(unit: UnitOfWork, keys: TypeKeys) -> bool:
     """Whether a missing type was removed on purpose, rather than never made."""
     return await unit.transaction.get(keys.declared) == _REMOVED
 
 
-async def noted(unit: UnitOfWork, keys: TypeKeys) -> tuple[float | None, Retention | None]:
+async def _last_declared(unit: UnitOfWork, keys: TypeKeys) -> tuple[float | None, Retention | None]:
     """Return the last timeout and retention that programs have declared; None for unknown ones."""
-    packed = await unit.transaction.get(keys.declared)
-    values = unpacked(packed)
+    values = unpacked(await unit.transaction.get(keys.declared))
     return (values[0] if values else None, Retention(*values[1:]) if len(values) == _FIELDS else None)
 
 
@@ -112,8 +95,7 @@ async def set_redaction(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction) -> 
     Raises:
         JobTooLarge: the type's key is over the store's limit.
     """
-    if len(keys.redaction) > unit.transaction.limits.key:
-        raise JobTooLarge(f"the type's keys take {len(keys.redaction)} bytes and more").about(keys.type)
+    _check_length(unit, keys)
     packed = await unit.transaction.get(keys.redaction)
     _write(unit, keys, wanted.paths, None if packed is None else _values(packed)[1])
 
@@ -199,20 +181,19 @@ def _values(packed: bytes) -> tuple[Any, Any]:
     return values[0], values[1]
 
 
-# Types
-
-
-def make_type(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
-    # It was read by a snapshot: a timeout set meanwhile must not be overwritten.
-    unit.transaction.add_read_conflict_key(keys.timeout)
-    unit.transaction.set(keys.timeout, fdb.tuple.pack((timeout,)))
-    note_timeout(unit, keys, timeout)
-
-
-# Timeouts, pauses and retention
+# Types: their timeouts, pauses and retention
 
 
 _TYPES_PAGE = 1000
+
+
+def make_type(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
+    """Create the type, which does not exist by a snapshot, with the timeout of a program."""
+    packed = fdb.tuple.pack((timeout,))
+    # A timeout set meanwhile must not be overwritten.
+    unit.transaction.add_read_conflict_key(keys.timeout)
+    unit.transaction.set(keys.timeout, packed)
+    unit.transaction.set(keys.declared, packed)
 
 
 async def set_type_timeout(unit: UnitOfWork, keys: TypeKeys, seconds: float) -> None:
@@ -231,7 +212,7 @@ async def clear_type_timeout(unit: UnitOfWork, keys: TypeKeys) -> None:
     """Remove the type; its jobs stay. Raises like `set_type_timeout`."""
     _check_length(unit, keys)
     if await unit.transaction.get(keys.timeout) is not None:
-        note_removal(unit, keys)
+        unit.transaction.set(keys.declared, _REMOVED)
     unit.transaction.clear(keys.timeout)
     unit.existing_types.discard(keys.timeout)
 
@@ -331,7 +312,7 @@ async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Declared, *, may_cha
     Returns:
         The options in force: an operator may have changed them since the program last declared the same.
     """
-    timeout, retention = await noted(unit, keys)
+    timeout, retention = await _last_declared(unit, keys)
     seconds = await timeout_if_any(unit.transaction, keys)
     if seconds is not None and not may_change:
         return Declared(seconds, await unit.retention(keys))
@@ -344,7 +325,8 @@ async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Declared, *, may_cha
         await set_retention(unit, keys, wanted.retention)
         kept = wanted.retention
     if (timeout, retention) != wanted:
-        note(unit, keys, wanted)
+        kept_for = wanted.retention
+        unit.transaction.set(keys.declared, fdb.tuple.pack((wanted.timeout, kept_for.keep, kept_for.keep_failed)))
     return Declared(seconds, kept)
 
 

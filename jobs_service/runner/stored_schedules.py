@@ -236,7 +236,7 @@ async def put(unit: UnitOfWork, wanted: StoredPeriodic, *, must_exist: bool) -> 
         last = max(last, await _last_of_old(unit, before))
     paused = before is not None and before.is_paused
     found = dataclasses.replace(wanted, is_paused=paused, changed=unit.now, last=last)
-    await awake_types.mark_scheduled(unit.transaction, unit.keyspace, whether=True)
+    await awake_types.mark_schedules(unit.transaction, unit.keyspace, whether=True)
     _write(unit, found)
     _tell(unit)
     return found
@@ -282,7 +282,7 @@ async def remove(unit: UnitOfWork, name: str) -> None:
     _tell(unit)
     left = await unit.transaction.get_range(head + b"\x00", head + AFTER, limit=2)
     if all(each == key for each, _ in left):
-        await awake_types.mark_scheduled(unit.transaction, unit.keyspace, whether=False)
+        await awake_types.mark_schedules(unit.transaction, unit.keyspace, whether=False)
 
 
 def not_found(name: str) -> ScheduleNotFound:

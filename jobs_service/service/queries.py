@@ -349,10 +349,10 @@ async def listed(
     keys = None if type is None else access.keys(type)
     wanted = check_state(state, context.sources.wall_time())
     size = check_positive("page_size", page_size)
-    keyspace, limits = access.keyspace, context.store.limits
+    keyspace = access.keyspace
 
     async def read(transaction: Transaction, after: bytes | None) -> tuple[Sequence[tuple[bytes, Job]], bytes | None]:
-        return await list_page(transaction, keyspace, keys, after, size, limits)
+        return await list_page(transaction, keyspace, keys, after, size)
 
     async with aclosing(parts_of(access.read, read)) as parts:
         async for part in parts:

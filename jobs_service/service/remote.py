@@ -21,8 +21,8 @@ from jobs_service.durations import Duration
 from jobs_service.errors import InvalidJob, JobsError, WorkerConflict, job_name
 from jobs_service.layer import creation, queue, rows, running_jobs
 from jobs_service.layer.creation import NamedHandler, wanted
-from jobs_service.layer.keyspace import Place, pack_priority, place_of
-from jobs_service.layer.record import ZERO_PRIORITY, Record, enqueued_job, job_of
+from jobs_service.layer.keyspace import ZERO_PRIORITY, Place, pack_priority, place_of
+from jobs_service.layer.record import Record, enqueued_job, job_of
 from jobs_service.layer.rows import RepeatableRequest as RepeatableRequest
 from jobs_service.layer.rows import Repeated as Repeated
 from jobs_service.layer.rows import SessionRow as SessionRow

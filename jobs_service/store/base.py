@@ -236,7 +236,6 @@ class Transaction(Snapshot):
 
     def block(self, whether: bool) -> None:
         """Have reads block the thread, for plain code, or suspend the function again. Most stores answer at once."""
-        return
 
     @abstractmethod
     def set(self, key: bytes, value: bytes) -> None:
@@ -820,12 +819,11 @@ class CheckedTransaction(Transaction):
 
     def _check_clear(self, begin: bytes, end: bytes) -> None:
         """Check the clearing of a range, and add its bytes to `size`."""
-        if max(only_bytes(begin, "key"), only_bytes(end, "key")) > SYSTEM_KEYS:
-            raise system_key(max(begin, end))
-        self._writable(len(begin) + len(end))
+        self._check_bounds(begin, end)
+        self._add_size(len(begin) + len(end))
 
-    def _check_conflict(self, begin: bytes, end: bytes) -> None:
-        """Refuse read conflicts on the store's own keys."""
+    def _check_bounds(self, begin: bytes, end: bytes) -> None:
+        """Refuse a range with the store's own keys."""
         if max(only_bytes(begin, "key"), only_bytes(end, "key")) > SYSTEM_KEYS:
             raise system_key(max(begin, end))
 
@@ -836,8 +834,8 @@ class CheckedTransaction(Transaction):
         if key >= SYSTEM_KEYS:
             raise system_key(key)
 
-    def _writable(self, size: int) -> None:
-        """Add so many bytes to `size`."""
+    def _add_size(self, size: int) -> None:
+        """Add so many bytes to `size`. Raises like `_check`."""
         if self._read_only:
             raise self._refusal()
         self.size += size

@@ -55,7 +55,7 @@ class Marks:
     """The marks of one store.
 
     Args:
-        prefix: prefix of the keys; it must not end with b"\xff".
+        prefix: prefix of the keys; it must not end with b"\\xff".
         draw: returns so many random bytes, never the same in two processes.
         lifetime: versions after which any store may remove a mark.
 

@@ -51,7 +51,9 @@ _NO_LONGER_FILLING: Final = 0.7
 _AMPLE: Final = 2048 * _MIB
 """Room from which on disk and store are measured only now and then."""
 _RARELY: Final = 64
+"""Transactions between two measurements then."""
 _RECENTLY: Final = 0.25
+"""Seconds between two looks at the disk."""
 
 
 # Locked files

@@ -432,12 +432,12 @@ class BufferedTransaction(CheckedTransaction):
         self.log.append((STAMPED_VALUE, key, before, after))
 
     def add_read_conflict_key(self, key: bytes) -> None:
-        self._check_conflict(key, key)
+        self._check_bounds(key, key)
         if self._reads is not None:
             self._reads.add(key, key + b"\x00")
 
     def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
-        self._check_conflict(begin, end)
+        self._check_bounds(begin, end)
         if self._reads is not None and begin < end:
             self._reads.add(begin, end)
 
@@ -661,7 +661,7 @@ class EmbeddedTransaction(BufferedTransaction):
             if longest_key > key_limit - STAMP_BYTES or longest_value > value_limit:
                 for before, after, value in keys:
                     self._check(before + bytes(STAMP_BYTES) + after, value)
-        self._writable(size)
+        self._add_size(size)
         self.values = values
         self.keys = keys
 

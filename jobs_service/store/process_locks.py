@@ -51,6 +51,7 @@ class ProcessLocks:
         self.instance = b""
         self._own: int | None = None
         self._dead: dict[bytes, int] = {}
+        # Forgotten instances whose files could not be removed.
         self._kept: set[bytes] = set()
         # By the name of the file, of living instances: 0 where it says nothing.
         self._pids: dict[str, int] = {}

@@ -227,7 +227,7 @@ class SqliteState:
     def commit(self) -> None:
         """Commit, and let others write."""
         self._execute("commit")
-        self._engine.has_committed(self.number)
+        self._engine.note_commit(self.number)
         self._end()
 
     def end(self) -> None:
@@ -269,14 +269,14 @@ class SqliteState:
             raise failure from error
 
     def begin_rows(self) -> None:
-        """Begin what `undo_rows` undoes: the rows of another transaction function."""
+        """Set the savepoint of `undo_rows`, before the first statement of each transaction function."""
         if self._has_savepoint:
             self._execute("release rows")
         self._execute("savepoint rows")
         self._has_savepoint = True
 
     def undo_rows(self) -> None:
-        """Undo the rows of the transaction function that has failed."""
+        """Undo the statements of the transaction function that has failed."""
         if not self._connection.in_transaction:
             return
         try:
@@ -453,8 +453,8 @@ class SqliteEngine(Engine):
         """End this process's turn."""
         fcntl.flock(self._turn, fcntl.LOCK_UN)
 
-    def has_committed(self, number: int) -> None:
-        """Look now and then whether the write-ahead log begins anew as it should, or somebody keeps it from that."""
+    def note_commit(self, number: int) -> None:
+        """Note a commit, by its number; look now and then whether somebody keeps the write-ahead log growing."""
         if number % _LOOK_PERIOD:
             return
         try:
@@ -466,7 +466,7 @@ class SqliteEngine(Engine):
             return
         with contextlib.suppress(sqlite3.Error):
             is_held, pages, done = self._writer.execute("pragma wal_checkpoint(truncate)").fetchone()
-            if is_held and 2 * done < pages and not self._has_named_log:  # who reads for a moment holds hardly any
+            if is_held and 2 * done < pages and not self._has_named_log:  # a short read holds hardly any
                 self._has_named_log = True
                 log.warning("store_log_grows", store=self.location, bytes=size)
 

@@ -104,11 +104,11 @@ class SupervisedProcess(ABC):
 
     @abstractmethod
     async def _live(self) -> None:
-        """The task's whole life: initialize, call `_initialised`, work, clean up."""
+        """The task's whole life: initialize, call `_initialized`, work, clean up."""
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has begun and not ended; true while it initialises and while it is stopping."""
+        """Whether it has begun and not ended; true while it initializes and while it is stopping."""
         return self._task is not None and not self.has_ended
 
     @property
@@ -201,7 +201,7 @@ class SupervisedProcess(ABC):
             return 0.0
         return (self._loop.time() if self._ended_at is None else self._ended_at) - self._started_at
 
-    def _initialised(self) -> None:
+    def _initialized(self) -> None:
         if not self._stop_requested:
             self.state = "running"
         if not self._ready.done():
@@ -289,7 +289,7 @@ class Down:
 
     Attributes:
         process: the ended process.
-        cause: as `Process.cause`.
+        cause: as `SupervisedProcess.cause`.
     """
 
     process: SupervisedProcess
@@ -358,7 +358,7 @@ class Actor(SupervisedProcess):
             RuntimeError: another task waits here already.
         """
         if self._stop_requested or self._fatal is not None:
-            raise asyncio.CancelledError  # the cancellation itself may have got lost: see Process._remind
+            raise asyncio.CancelledError  # the cancellation itself may have got lost: see `_remind`
         if not self._inbox and (timeout is None or timeout > 0):
             await self._wait_for_arrival(timeout)
         return self._inbox.popleft() if self._inbox else None
@@ -402,7 +402,7 @@ class Actor(SupervisedProcess):
         try:
             await self.init()
             clean_up = type(self).terminate is not Actor.terminate
-            self._initialised()
+            self._initialized()
             await self.run()
         finally:
             self._ending = True

@@ -143,7 +143,7 @@ class Supervisor(Supervising):
     the started children and ends the supervisor; during a restart it counts as one more restart and is retried.
 
     Args:
-        name: as `Process.name`.
+        name: as `SupervisedProcess.name`.
         children: in the order of their start.
         strategy: selects the children to restart after an end.
         max_restarts: the greatest number of restarts within any `restart_period`; one more ends the supervisor.
@@ -181,7 +181,7 @@ class Supervisor(Supervising):
     async def _live(self) -> None:
         try:
             await self._start_children()
-            self._initialised()
+            self._initialized()
             while True:
                 child, life, cause = await self._next_exit()
                 if child.life == life:
@@ -323,11 +323,11 @@ class PatientSupervisor(Supervisor):
 class DynamicSupervisor(Supervising):
     """Starts without children; others start and stop them while it runs. Children know nothing of each other.
 
-    A child that ends by itself is forgotten: who has started it monitors it. When the supervisor stops, it stops all
+    A child that ends by itself is forgotten: its starter monitors it. When the supervisor stops, it stops all
     children at once and waits for all.
 
     Args:
-        name: as `Process.name`.
+        name: as `SupervisedProcess.name`.
     """
 
     kind: ClassVar[Kind] = "dynamic"
@@ -372,7 +372,7 @@ class DynamicSupervisor(Supervising):
         return self._by_name.values()
 
     async def _live(self) -> None:
-        self._initialised()
+        self._initialized()
         try:
             await self._loop.create_future()
         finally:
@@ -390,15 +390,12 @@ class DynamicSupervisor(Supervising):
             child.restarting = False
             if child.process is not None and child.process.is_alive:
                 leaving.append(child.process)
-                child.process.on_exit(partial(self._left, child))
+                child.process.on_exit(partial(self._gone, child))
                 child.process.request_stop()
             else:
                 self._gone(child)
         for process in leaving:
             await process.ended()
-
-    def _left(self, child: Child, *_: object) -> None:
-        self._gone(child)
 
     async def _stop_children(self) -> None:
         for child in self._by_name.values():
@@ -409,7 +406,7 @@ class DynamicSupervisor(Supervising):
         await stop_in_order(self.children)
         self._by_name.clear()
 
-    def _gone(self, child: Child) -> None:
+    def _gone(self, child: Child, *_: object) -> None:
         if self._by_name.get(child.spec.name) is child:
             del self._by_name[child.spec.name]
 

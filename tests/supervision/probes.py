@@ -19,7 +19,7 @@ class Trace:
     """What happened to the probes, in order.
 
     Attributes:
-        events: "start NAME" when it has initialised, "fail NAME" when that failed; when it begins to clean up "stop
+        events: "start NAME" when it has initialized, "fail NAME" when that failed; when it begins to clean up "stop
             NAME" if its supervisor stops it, "return NAME" if it asked itself, "crash NAME" for any other reason; "end
             NAME" when it has cleaned up.
         failing_starts: how many of the next starts of a name fail.

@@ -42,7 +42,7 @@ _CLASSES: Final[dict[int, type[StoreError]]] = {
     COMMIT_UNKNOWN_RESULT: CommitUnknown,
     TRANSACTION_TIMED_OUT: StoreUnavailable,
     1039: CommitUnknown,  # cluster_version_changed
-    2101: TransactionTooLarge,
+    2101: TransactionTooLarge,  # transaction_too_large
     2102: TransactionTooLarge,  # key_too_large
     2103: TransactionTooLarge,  # value_too_large
 }
@@ -118,7 +118,7 @@ class Attempts:
 
     Args:
         retries: most further runs.
-        pause: waits for a random part of so many seconds.
+        pause: waits for a random part of the given seconds.
         retried: called at each further run.
 
     Attributes:
@@ -126,13 +126,13 @@ class Attempts:
         is_committing: whether a commit is on its way that may still happen.
     """
 
-    __slots__ = ("_left", "_longest_wait", "_pause", "_pausing", "_retried", "_too_old", "failure", "is_committing")
+    __slots__ = ("_left", "_longest", "_longest_wait", "_pause", "_retried", "_too_old", "failure", "is_committing")
 
     def __init__(self, retries: int, pause: Callable[[float], Awaitable[None]], retried: Callable[[], object]) -> None:
         self._left = retries
-        self._pausing = pause
+        self._pause = pause
         self._retried = retried
-        self._pause = FIRST_PAUSE
+        self._longest = FIRST_PAUSE
         self._longest_wait = 0.0
         self._too_old = False
         self.failure: StoreError | None = None
@@ -166,8 +166,8 @@ class Attempts:
         self._left -= 1
         self._longest_wait = 0.0
         self._retried()
-        await self._pausing(self._pause)
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        await self._pause(self._longest)
+        self._longest = min(2 * self._longest, LONGEST_PAUSE)
 
 
 @dataclass(slots=True)

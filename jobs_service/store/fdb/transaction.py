@@ -404,11 +404,11 @@ class FdbTransaction(CheckedTransaction):
         native.capi.fdb_transaction_atomic_op(native.tpointer, key, len(key), operand, len(operand), operation)
 
     def add_read_conflict_key(self, key: bytes) -> None:
-        self._check_conflict(key, key)
+        self._check_bounds(key, key)
         self.native.add_read_conflict_key(key)
 
     def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
-        self._check_conflict(begin, end)
+        self._check_bounds(begin, end)
         if begin < end:
             self.native.add_read_conflict_range(begin, end)
 
