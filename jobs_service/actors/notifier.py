@@ -370,4 +370,4 @@ async def _read_all(transaction: Transaction, keys: TypeKeys, data_keys: list[by
 
 def _measured(raws: list[_Raw]) -> tuple[int, int]:
     """Return the number of records, and their bytes."""
-    return len(raws) - 1, sum([len(raw) for raw in raws if type(raw) is bytes])
+    return len(raws) - 1, sum([len(raw.raw if isinstance(raw, _Left) else raw) for raw in raws if raw is not None])

@@ -638,7 +638,7 @@ async def _page_by_time(
     transaction: Snapshot, keys: TypeKeys, terms: Terms, after: bytes | None, most: int
 ) -> FoundJobs:
     """Return the next jobs by time, as far as a bounded look finds them; arguments as for `reads.page`."""
-    places = unpacked(after) or (b"",) * len(terms.merged)
+    places = unpacked(after) if after else (b"",) * len(terms.merged)
     if len(places) != len(terms.merged) or not all(isinstance(each, bytes | None) for each in places):
         raise InvalidJob("after: it is not `next` of a page of jobs in this state; allowed is what that has")
     orders = [terms.merged[at : at + 1] for at in range(len(terms.merged))]

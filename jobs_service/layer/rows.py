@@ -20,6 +20,7 @@ heartbeat. The families' numbers are far behind those of jobs, so that both can 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -309,12 +310,16 @@ def _row(packed: bytes, value: bytes, request: ProcessRequest | None) -> Process
             request,
             tuple(
                 OutboxInfo(
-                    _text(name), _number(rows), None if oldest is None else float(oldest), _number(aside), _text(error)
+                    _text(name),
+                    _number(rows),
+                    None if oldest is None else _seconds(oldest),
+                    _number(aside),
+                    _text(error),
                 )
                 for name, rows, oldest, aside, error in found["outboxes"]
             ),
         )
-        return ProcessRow(info, float(found["period"]), bytes.fromhex(found["instance"]))
+        return ProcessRow(info, _seconds(found["period"]), bytes.fromhex(found["instance"]))
     except Exception:  # a value written by other programs: it is no process
         return None
 
@@ -340,6 +345,13 @@ def _number(value: Any) -> int:
     if value.__class__ is not int or value < 0:
         raise ValueError("no number")
     return value
+
+
+def _seconds(value: Any) -> float:
+    seconds = float(value)
+    if not 0 <= seconds < math.inf:
+        raise ValueError("no duration")
+    return seconds
 
 
 def _time(value: Any) -> float:

@@ -468,7 +468,10 @@ class BufferedTransaction(CheckedTransaction):
         """Return the base's value with the adds; they stay adds, so that a later read is recorded as well."""
         if reads is not None:
             reads.add(key, key + b"\x00")
-        value = self._base.get(key)
+        try:
+            value = self._base.get(key)
+        except self.base_errors as error:
+            raise self.base_failure(error) from error
         for operand in adds.operands:
             value = added(value, operand)
         assert value is not None

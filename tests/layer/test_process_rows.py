@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -132,6 +133,8 @@ async def test_one_that_is_heard_of_again_meanwhile_stays(rows: Rows) -> None:
         {"handlers": [["json:{", 1, 1]]},
         {"handlers": [["email", -1, 1]]},
         {"instance": "xyz"},
+        {"period": math.nan},
+        {"outboxes": [["shop", 1, math.inf, 0, ""]]},
     ],
 )
 async def test_what_is_no_process_is_left_out(rows: Rows, change: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import Histogram, JobsService, NewJob, Outcome, Totals, TypeCounts
+from jobs_service import Histogram, InvalidJob, JobsService, NewJob, Outcome, Totals, TypeCounts
 from jobs_service.layer.counters import bucket_of
 from jobs_service.service import queries
 from tests.service.support import FAR_AWAY, T1, T2, accepted, new_jobs
@@ -143,6 +143,15 @@ async def test_pages_by_time_read_on_behind_many_jobs_in_other_states(quiet: Job
         outcome = Outcome.SUCCEEDED if number in (0, 49) else Outcome.FAILED
         await (await accepted(quiet)).finish(outcome=outcome)
     assert await ids(quiet, state="succeeded", by_time=True, newest_first=True, limit=1) == ["049", "000"]
+
+
+async def test_a_page_by_time_refuses_a_position_that_is_none(quiet: JobsService) -> None:
+    await one_of_each(quiet)
+    first = await quiet.page(T1, by_time=True, limit=1)
+    assert first.next is not None
+    for after in (first.next[:-4], first.next[:4] + "_v7-"):
+        with pytest.raises(InvalidJob, match="not `next` of a page"):
+            await quiet.page(T1, by_time=True, after=after)
 
 
 async def test_the_latest_failure_is_the_first_of_the_newest_whatever_its_id(quiet: JobsService) -> None:
