@@ -211,7 +211,8 @@ class Daemon:
                 ready()
             await self._stop.wait()
             # Waiting HTTP requests are answered at once, not after the end of the last handler.
-            await self._leave_http()
+            if self._server is not None:
+                await self._server.end_waiting()
             for task in tasks:
                 task.cancel()
         log.info("stopped")
@@ -235,10 +236,6 @@ class Daemon:
             ):  # elsewhere it would be kept in a log
                 log.info("log_in", url=server.login_url())
             yield
-
-    async def _leave_http(self) -> None:
-        if self._server is not None:
-            await self._server.end_waiting()
 
     def stop(self, number: signal.Signals) -> None:
         """Let `run` end."""

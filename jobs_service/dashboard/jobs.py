@@ -287,11 +287,6 @@ async def one(service: JobsService, type: JobType, id: JobId) -> Job:
     return (await service.get_redaction(type)).job(job)
 
 
-def json_line(job: Job) -> bytes:
-    """Return a job as a line of JSON."""
-    return encoded(json.dumps(wire.listed_job(job), ensure_ascii=False, separators=(",", ":")) + "\n")
-
-
 def encoded(text: str) -> bytes:
     """Return a text as UTF-8; lone surrogates, which UTF-8 lacks, are escaped as in JSON: \\ud800."""
     return text.encode(errors="backslashreplace")
@@ -334,7 +329,7 @@ async def _told(visit: Visit, type: JobType, wanted: Filter, form: str) -> Async
 
 async def _ndjson(found: AsyncIterator[Job]) -> AsyncIterator[bytes]:
     async for job in found:
-        yield json_line(job)
+        yield encoded(json.dumps(wire.listed_job(job), ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
 async def _csv(found: AsyncIterator[Job]) -> AsyncIterator[bytes]:
@@ -359,7 +354,5 @@ def _cell(value: Any) -> str:
     """Return a value for a table; text that a spreadsheet would run as a formula is marked as text."""
     if value is None:
         return ""
-    if isinstance(value, datetime):
-        return value.isoformat()
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return f"'{text}" if isinstance(value, str) and text.startswith(_STARTS_A_FORMULA) else text

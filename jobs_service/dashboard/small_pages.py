@@ -181,13 +181,13 @@ async def _running(
     found_jobs = await asyncio.gather(*(some(type) for type in running[: MOST_READ // 5]))
     workers: dict[str, list[dict[str, Any]]] = {}
     for job in (job for page_ in found_jobs for job in page_):
-        name, held = _held(job, visit.now)
+        name, held = _held(job)
         if not only or name == only:
             workers.setdefault(name, []).append(held)
     return workers, sum(map(len, found_jobs))
 
 
-def _held(job: Job, now: float) -> tuple[str, dict[str, Any]]:
+def _held(job: Job) -> tuple[str, dict[str, Any]]:
     """Return the name of a job's worker, and a table row for the job."""
     try:
         since = next((event.at for event in job.history if event.kind is HistoryKind.STARTED), None)
@@ -196,10 +196,9 @@ def _held(job: Job, now: float) -> tuple[str, dict[str, Any]]:
         held = {"type": job.type, "id": job.id, "since": since, "attempt": job.attempts, "cancel": job.cancel}
         return worker_of(job) or "unknown", {**held, "progress": told, "share": progress and rendering.share(progress)}
     except RecordDamaged as error:
-        row = jobs.row(job, now)
         return "unknown", {
-            "type": row.type,
-            "id": row.id,
+            "type": job.type,
+            "id": job.id,
             "since": None,
             "attempt": 0,
             "cancel": False,

@@ -1,7 +1,4 @@
-"""Streams of server-sent events: the answer to one client, the events of jobs, and the changes of a type's jobs.
-
-The module has more than 600 lines because the three share frames, heartbeats and the way in which a stream ends.
-"""
+"""Streams of server-sent events: the answer to one client, the events of jobs, and the changes of a type's jobs."""
 
 from __future__ import annotations
 

@@ -398,11 +398,6 @@ class Keywords:
     def __init__(self, parameters: Mapping[str, Parameter]) -> None:
         self._parameters = parameters
 
-    @property
-    def required(self) -> list[str]:
-        """The names of the parameters without a default."""
-        return [name for name, parameter in self._parameters.items() if parameter.required]
-
     def encode(self, args: Any) -> dict[str, Any]:
         """Return the arguments as a JSON object, from which `decode` makes equal values.
 

@@ -381,11 +381,13 @@ class RunEnd(NamedTuple):
         Args:
             written: whether its handler has ended it itself.
         """
-        if self.operation is running_jobs.finish and not written:
+        if written:
+            return "ended by its handler"
+        if self.operation is None:
+            return "taken over"
+        if self.operation is running_jobs.finish:
             outcome: Outcome = self.arguments[1]
             return outcome.value
-        if written or self.operation is None:
-            return "ended by its handler" if written else "taken over"
         return "retried" if self.operation is running_jobs.crash else "given back"
 
     def log_to(self, log: EventLog, job: RunningJob, redaction: Redaction, seconds: float = 0.0) -> None:
