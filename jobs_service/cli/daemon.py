@@ -78,7 +78,7 @@ def serve(daemon: Daemon) -> int:
     def heed(number: signal.Signals) -> None:
         again = daemon.is_ending and number is not signal.SIGHUP
         if again and parent is not None and number is not signal.SIGQUIT:
-            return  # whoever signals all processes signals this one twice: the parent passes it on as well
+            return  # a signal to all processes comes twice: the parent passes it on as well
         if loop.is_closed() or again or number is signal.SIGQUIT:
             kill_all()  # their jobs run again at once if another process uses the store
             os._exit(128 + number)
@@ -90,7 +90,7 @@ def serve(daemon: Daemon) -> int:
 
     def orphaned() -> None:
         heed(signal.SIGTERM)
-        end_after(daemon.patience())
+        _later(daemon.patience(), lambda: os._exit(1))
 
     signals = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
     if parent is not None:
@@ -139,6 +139,11 @@ def _end_within(seconds: float, code: int) -> None:
         log.warning("exit_forced", seconds=seconds)
         os._exit(code)
 
+    _later(seconds, end)
+
+
+def _later(seconds: float, end: Callable[[], object]) -> None:
+    """Call a function that ends this process after some seconds, whatever the process does then."""
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
@@ -452,10 +457,3 @@ def _memory() -> int:
     except OSError:
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024
-
-
-def end_after(seconds: float) -> None:
-    """End this process after some seconds, whatever it does then."""
-    timer = threading.Timer(seconds, os._exit, (1,))
-    timer.daemon = True
-    timer.start()

@@ -303,7 +303,7 @@ async def export(visit: Visit) -> Response:
     wanted = Filter.of_address(visit.query, visit.request.query_params.getlist("data"))
     # Read one job first: if the type is wrong, or the store away, a page says so, instead of a file that breaks off.
     await visit.service.page(type, state=wanted.state, prefix=wanted.prefix, limit=1)
-    found = _told(visit, type, wanted, form)
+    found = _audited(visit, type, wanted, form)
     lines = _ndjson(found) if form == "ndjson" else _csv(found)
     name = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in shown(type))[:80]
     headers = {
@@ -315,7 +315,7 @@ async def export(visit: Visit) -> Response:
     return StreamingResponse(lines, media_type=_MEDIA[form], headers=headers)
 
 
-async def _told(visit: Visit, type: JobType, wanted: Filter, form: str) -> AsyncIterator[Job]:
+async def _audited(visit: Visit, type: JobType, wanted: Filter, form: str) -> AsyncIterator[Job]:
     """Yield the matching jobs, and record their number in the audit log at the end."""
     told = 0
     try:

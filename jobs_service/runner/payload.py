@@ -134,7 +134,7 @@ def codec(annotation: Any, names: Mapping[str, Any] | None = None) -> Codec:
         if _has_struct(annotation):
             return _of_msgspec(called, annotation)
         return _of_pydantic(called, annotation, names or {})
-    except Exception as error:  # a class body's own code runs as well, and may raise whatever it likes
+    except Exception as error:  # a class body's own code runs as well, and may raise anything
         why = in_one_line(str(error).partition("\n\n")[0], LONGEST_REASON)
         raise InvalidSettings(
             f"{called} is nothing that a job's data can be: {why}; allowed are dataclasses, TypedDict, pydantic "

@@ -364,7 +364,7 @@ class _Process(asyncio.Protocol):
             del self._unread[:end]
             try:
                 message = pickle.loads(body)
-            except Exception as error:  # an application's object, in what its function has asked for
+            except Exception as error:  # an application's object, in an operation of its function
                 reason = in_one_line(f"{type(error).__name__}: {error}", 200)
                 self._send("answer", InvalidJob(f"a value that cannot be read in another process: {reason}"))
                 continue

@@ -132,7 +132,7 @@ class Runner:
             await self._run()
 
     async def _run(self) -> None:
-        with job_context.without():  # handlers run in their jobs' contexts, not in that of who runs them
+        with job_context.without():  # handlers run in their jobs' contexts, not in their caller's
             task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
         self._loop_watch.start()
         if self._pool is not None:

@@ -7,8 +7,7 @@ that no longer matches, or that entered its state after the action was requested
 again, and the action changes the jobs that were counted. A request takes steps until its limit. A background job stores
 the action and its progress, and resumes after the death of its process.
 
-The module has more than 600 lines because the actions, and the request and the job that take steps of
-them, are one engine.
+The module has more than 600 lines because the actions, and the requests and jobs that do them in steps, are one engine.
 """
 
 from __future__ import annotations
@@ -611,7 +610,7 @@ def _check_unchanged(job: RunningJob, data: Mapping[str, Any]) -> bool:
     return False
 
 
-# Actions of people on a single job
+# The jobs that an action changes
 
 
 ACTIONS: Final[Mapping[str, str]] = {"resubmit": "retry", "cancel": "cancel", "remove": "remove", "count": "count"}
@@ -633,6 +632,9 @@ def concerns(action: str, status: Status) -> bool:
 def changes(action: str, job: Job, now: float) -> bool:
     """Return whether an action changes a job that a filter finds; a canceled job is not canceled again."""
     return concerns(action, status_of(job, now)) and not (job.cancel and action in ("cancel", "remove"))
+
+
+# Actions of people on a single job
 
 
 @dataclass(frozen=True, slots=True)

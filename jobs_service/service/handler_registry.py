@@ -194,7 +194,7 @@ class HandlerRegistry:
         """Change options of a handler; see JobsService.configure."""
         handler = self.of_type(type)
         self._change(handler, changes)
-        # If the settings name these options no more one day, the values given here stay.
+        # When the settings no longer name these options, the values given here stay.
         for name in changes:
             self._replaced.get(handler.packed, {}).pop(name, None)
 
@@ -298,8 +298,8 @@ class Handlers:
         `f(job)`, `f(args)`, `f(job, args)` or `f()`: the parameter named `job` gets the RunningJob (in a plain function
         a BlockingJob), the other one the job's data, decoded by its annotation: a dataclass, TypedDict, msgspec.Struct,
         pydantic model or JSON type. A parameter that is annotated with a class that `provide` was called with gets that
-        resource. The return value is the job's result. An exception is the job's error, and the job
-        runs again later, unless its attempts are used up; the exceptions Retry, Snooze and Discard change that.
+        resource. The return value is the job's result. An exception is the job's error, and the job runs again later,
+        unless its attempts are used up; the exceptions Retry, Snooze and Discard change that.
 
         Args:
             type: of the jobs.

@@ -1,4 +1,4 @@
-"""The run of handlers in this process, which is listed in the store meanwhile and obeys requests; and that list."""
+"""The list of processes in the store; this process, which obeys requests while listed; the run of its handlers."""
 
 from __future__ import annotations
 
