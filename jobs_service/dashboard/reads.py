@@ -16,6 +16,7 @@ from jobs_service.errors import JobsError
 from jobs_service.model import ProcessInfo
 from jobs_service.model.type_state import Interval, QueueState, TypeCounts
 from jobs_service.service.failures import Failures, LastHour, last_hour, newest_failures
+from jobs_service.service.presence import GONE
 from jobs_service.service.queries import together
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class Reads:
     def known_problems(self) -> tuple[int, int]:
         """Return the numbers of failed jobs in the last hour and of silent processes, as last read."""
         hour, processes = self._last_hour.found, self._processes.found
-        silent = sum(each.state in ("silent", "dead") for each in processes or ())
+        silent = sum(each.state in GONE for each in processes or ())
         return 0 if hour is None else hour.totals.failed, silent
 
     def forget(self) -> None:

@@ -327,22 +327,23 @@ async def change_all(service: JobsService, asked: Asked, ids: list[JobId], rules
 async def _change(asked: Asked, ids: list[JobId], rules: Redaction, tx: JobTransaction) -> int:
     changed = 0
     for id in ids:
-        is_readable, due = True, {}
         try:
             job = await tx.get(asked.type, id)
             if not asked.is_meant(rules, job):
                 continue
-            due = {"run_at": asked.moment.at} if job.state is JobState.PENDING else {}
         except JobNotFound:
             continue
         except RecordDamaged:
-            is_readable = False
             if asked.action != "remove" or asked.wanted.state != Status.UNREADABLE:
                 continue
-        if asked.action == "resubmit":
-            await tx.resubmit(asked.type, id, **due)  # one that waits for another attempt is due now
+            await tx.remove(asked.type, id, force=True)
         else:
-            await tx.remove(asked.type, id, force=not is_readable)
+            if asked.action != "resubmit":
+                await tx.remove(asked.type, id)
+            elif job.state is JobState.PENDING:  # it waits for another attempt
+                await tx.resubmit(asked.type, id, run_at=asked.moment.at)
+            else:
+                await tx.resubmit(asked.type, id)
         changed += 1
     return changed
 

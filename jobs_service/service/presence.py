@@ -35,6 +35,8 @@ log = EventLog("jobs_service")
 
 DAEMON: Final = "daemon"
 RUNNER: Final = "runner"
+GONE: Final = (ProcessState.SILENT, ProcessState.DEAD)
+"""States of processes that run nothing any more, as far as is known."""
 
 _MOST_PROCESSES: Final = 1000
 
@@ -202,8 +204,7 @@ def relayed(processes: Iterable[ProcessInfo]) -> list[OutboxInfo]:
 
     Of several processes, one that moves rows tells of the outbox, not one whose connection to it has failed.
     """
-    ended = (ProcessState.DEAD, ProcessState.SILENT)
-    found = [outbox for each in processes if each.state not in ended for outbox in each.outboxes]
+    found = [outbox for each in processes if each.state not in GONE for outbox in each.outboxes]
     return [*{outbox.name: outbox for outbox in sorted(found, key=lambda each: not each.error)}.values()]
 
 
