@@ -172,10 +172,10 @@ class Daemon:
         service: JobsService,
         types: Sequence[JobType] | None,
         max_jobs: int | None,
-        http: Address | None = None,
-        relays: Sequence[Relay] = (),
-        parent: Parent | None = None,
-        setup: Callable[[], object] | None = None,
+        http: Address | None,
+        relays: Sequence[Relay],
+        parent: Parent | None,
+        setup: Callable[[], object],
     ) -> None:
         self.parent = parent
         self._setup = setup

@@ -350,9 +350,9 @@ def _step(field: str, whole: int) -> int:
     return step if step and whole % step == 0 else 0
 
 
-def error_line(error: JobError, most: int = 200) -> str:
+def error_line(error: JobError) -> str:
     """Return the error of a run on one line."""
-    return brief(f"{error.type}: {error.message}" if error.message else error.type, most)
+    return brief(f"{error.type}: {error.message}" if error.message else error.type, 200)
 
 
 def progress_line(progress: Progress) -> str:

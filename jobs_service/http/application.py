@@ -235,7 +235,7 @@ def mounted(service: JobsService, options: Mapping[str, Any]) -> Application:
     return Application(service, ServerOptions(**chosen))
 
 
-def problem_response(problem: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
+def problem_response(problem: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
     """Return an answer with a problem."""
     return Response(json_types.dumps(problem), problem["status"], headers, media_type=problems.MEDIA_TYPE)
 

@@ -199,8 +199,8 @@ class Execution:
         handler: Handler[Any, Any],
         sources: Sources,
         blocked: Callable[[RunningJob, float], None],
-        around: Around | None = None,
-        pool: ProcessPool | None = None,
+        around: Around | None,
+        pool: ProcessPool | None,
     ) -> None:
         self._handler = handler
         self._is_plain = handler.is_plain

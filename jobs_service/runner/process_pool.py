@@ -55,7 +55,7 @@ class ProcessPool:
         InvalidSettings: the function of a handler cannot be imported by its name.
     """
 
-    def __init__(self, handlers: Sequence[Handler[Any, Any]], setup: Callable[[], object] | None = None) -> None:
+    def __init__(self, handlers: Sequence[Handler[Any, Any]], setup: Callable[[], object] | None) -> None:
         places = [(handler.type, *_place_of(handler)) for handler in handlers]
         self._numbers = {handler.packed: number for number, handler in enumerate(handlers)}
         self._orders = Orders([], places, pickle.dumps(setup), preload=sys.platform != "darwin")

@@ -220,7 +220,7 @@ class AddedTicks(NamedTuple):
     ahead: float | None = None
 
 
-async def add_due(unit: UnitOfWork, periodic: Periodic, most: int, seen: float | None = None) -> AddedTicks:
+async def add_due(unit: UnitOfWork, periodic: Periodic, most: int, seen: float | None) -> AddedTicks:
     """Add the jobs of the due ticks, as many as a transaction can hold, and store the last of them.
 
     Nothing is added while the type is paused; nor, unless jobs may overlap, before the last job has finished. Ticks of

@@ -351,9 +351,7 @@ async def _change(asked: Asked, ids: list[JobId], rules: Redaction, tx: JobTrans
 # Within a request
 
 
-async def act_on_some(
-    service: JobsService, asked: Asked, limit: int, *, after: str | None = None, dry_run: bool = False
-) -> Done:
+async def act_on_some(service: JobsService, asked: Asked, limit: int, *, after: str | None, dry_run: bool) -> Done:
     """Apply an action to matching jobs, up to a limit and to the time limit of a request.
 
     Args:

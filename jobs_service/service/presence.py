@@ -322,7 +322,7 @@ async def run_processes(
             f"processes={shown(processes)}: allowed are None and integers from 1 to {_MOST_PROCESSES}"
         )
     if isinstance(service.store, MemoryStore):
-        raise InvalidSettings("processes: a memory: store is one process's; use lmdb: or fdb:")
+        raise InvalidSettings("processes: a memory: store is one process's; use lmdb:, sqlite: or fdb:")
     options = {
         "application": application_of(service),
         "types": [names.shown(handler.type) for handler in handlers],
