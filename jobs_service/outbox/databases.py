@@ -343,7 +343,7 @@ class _SqliteSession(Session):
     def _open(self) -> None:
         if not self._path.is_file():
             raise FileNotFoundError(f"there is no file {self._path}")
-        self._identity = self._file()
+        self._identity = self._inode()
         self._connection = sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
         # Any bytes may be in a column; those that are no text must not keep others from being read.
         self._connection.text_factory = lambda raw: raw.decode(errors="surrogateescape")
@@ -384,12 +384,12 @@ class _SqliteSession(Session):
             return False
         return True
 
-    def _file(self) -> tuple[int, int]:
+    def _inode(self) -> tuple[int, int]:
         found = os.stat(self._path)
         return found.st_dev, found.st_ino
 
     async def wait(self) -> None:
-        if await self._in_thread(self._file) != self._identity:
+        if await self._in_thread(self._inode) != self._identity:
             raise OSError(f"{self._path} is another file now")
         # The version is that of the last wait: rows may also have come since then, while others were moved.
         before = self._version
