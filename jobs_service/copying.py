@@ -84,7 +84,7 @@ class CopyStep(enum.StrEnum):
     LOOKING = "looking"
     """All jobs of the source are read once, to count them and to check that the target can hold them."""
     REMOVING = "removing"
-    """What an earlier copy has left is removed from the target."""
+    """The rows that an earlier copy has left are removed from the target."""
     COPYING = "copying"
     """Jobs are written."""
     COMPARING = "comparing"

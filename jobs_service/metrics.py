@@ -224,10 +224,8 @@ def _of_types(found: Figures) -> Iterator[Metric]:
     yield types
     jobs = _gauge("jobs", "Jobs by state.", ["type", "state"])
     events = _counter("events", "What happened to jobs, since the type was made.", ["type", "event"])
-    waited = HistogramMetricFamily(
-        f"{PREFIX}wait_seconds", "How long jobs had been due when they started.", labels=["type"]
-    )
-    ran = HistogramMetricFamily(f"{PREFIX}run_seconds", "How long runs took, however they ended.", labels=["type"])
+    waited = _histogram("wait_seconds", "How long jobs had been due when they started.", ["type"])
+    ran = _histogram("run_seconds", "How long runs took, however they ended.", ["type"])
     oldest = _gauge("oldest_ready_seconds", "For how long the job is ready that has been so for longest.", ["type"])
     paused = _gauge("paused", "Whether nobody accepts jobs of the type.", ["type"])
     for label, own in found.by_label.items():

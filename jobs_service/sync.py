@@ -272,9 +272,9 @@ class _Face(Generic[ServiceT]):
     def __init__(self, service: ServiceT) -> None:
         self._service: ServiceT = service
         self._opening = threading.Lock()
-        # Of the loop where it is open, as far as this object knows.
+        # The calls to the loop where it is open, as far as this object knows.
         self._calls: LoopCalls | None = None
-        # While it is open in the portal: what tells it to leave, and that it has left.
+        # While it is open in the portal: the events that tell it to leave, and that it has left.
         self._held: tuple[asyncio.Event, threading.Event] | None = None
         _portal().faces.add(self)
 

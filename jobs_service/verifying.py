@@ -63,7 +63,7 @@ _ROWS_AT_ONCE: Final = 2_000
 
 @dataclass(slots=True)
 class _Type:
-    """What a page, or several, tell of a type.
+    """A type, as far as a page of jobs, or several, tell of it.
 
     Attributes:
         keys: of the type.

@@ -78,7 +78,7 @@ def serve(daemon: Daemon) -> int:
     def heed(number: signal.Signals) -> None:
         again = daemon.is_ending and number is not signal.SIGHUP
         if again and parent is not None and number is not signal.SIGQUIT:
-            return  # whoever signals all processes signals this one twice: the parent passes it on as well
+            return  # a signal to all processes comes twice: the parent passes it on as well
         if loop.is_closed() or again or number is signal.SIGQUIT:
             kill_all()  # their jobs run again at once if another process uses the store
             os._exit(128 + number)
@@ -90,7 +90,7 @@ def serve(daemon: Daemon) -> int:
 
     def orphaned() -> None:
         heed(signal.SIGTERM)
-        end_after(daemon.patience())
+        _later(daemon.patience(), lambda: os._exit(1))
 
     signals = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
     if parent is not None:
@@ -139,6 +139,11 @@ def _end_within(seconds: float, code: int) -> None:
         log.warning("exit_forced", seconds=seconds)
         os._exit(code)
 
+    _later(seconds, end)
+
+
+def _later(seconds: float, end: Callable[[], object]) -> None:
+    """Call a function that ends this process after some seconds, whatever the process does then."""
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
@@ -167,10 +172,10 @@ class Daemon:
         service: JobsService,
         types: Sequence[JobType] | None,
         max_jobs: int | None,
-        http: Address | None = None,
-        relays: Sequence[Relay] = (),
-        parent: Parent | None = None,
-        setup: Callable[[], object] | None = None,
+        http: Address | None,
+        relays: Sequence[Relay],
+        parent: Parent | None,
+        setup: Callable[[], object],
     ) -> None:
         self.parent = parent
         self._setup = setup
@@ -211,7 +216,8 @@ class Daemon:
                 ready()
             await self._stop.wait()
             # Waiting HTTP requests are answered at once, not after the end of the last handler.
-            await self._leave_http()
+            if self._server is not None:
+                await self._server.end_waiting()
             for task in tasks:
                 task.cancel()
         log.info("stopped")
@@ -235,10 +241,6 @@ class Daemon:
             ):  # elsewhere it would be kept in a log
                 log.info("log_in", url=server.login_url())
             yield
-
-    async def _leave_http(self) -> None:
-        if self._server is not None:
-            await self._server.end_waiting()
 
     def stop(self, number: signal.Signals) -> None:
         """Let `run` end."""
@@ -455,10 +457,3 @@ def _memory() -> int:
     except OSError:
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024
-
-
-def end_after(seconds: float) -> None:
-    """End this process after some seconds, whatever it does then."""
-    timer = threading.Timer(seconds, os._exit, (1,))
-    timer.daemon = True
-    timer.start()

@@ -72,22 +72,7 @@ AtOption = Annotated[
 ]
 
 
-def parse_bytes(text: str) -> int:
-    """Return a number of bytes: 500000000, 500M, 2G.
-
-    Raises:
-        typer.BadParameter: it is none.
-    """
-    if number := durations.bytes_of(text):
-        return number
-    raise typer.BadParameter(f"{text!r} is no number of bytes; write 500000000, 500M or 2G")
-
-
-MOST_BYTES: Final = 10_000_000
-"""Most bytes of input for a job, which holds far less. Without a limit, input could fill the memory."""
-
-
-# Arguments and options
+# Verbs
 
 
 class Verb(TyperCommand):
@@ -96,6 +81,42 @@ class Verb(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words after the command's name."""
         return [re.sub(r"^\{(.*)\}(\.\.\.)?$", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+
+
+def verb(app: typer.Typer, name: str, function: Callable[..., None], *options: str, **settings: Any) -> None:
+    """Add a verb to a program.
+
+    Args:
+        options: as `with_options` takes them; without any, all.
+        settings: of click's context.
+    """
+    app.command(name, cls=Verb, context_settings=settings)(with_options(function, *options))
+
+
+def with_options(verb: Callable[..., None], *options: str) -> Callable[..., None]:
+    """Give a verb options that it does not take itself: `program` and `output` find them in its context.
+
+    Args:
+        verb: the function.
+        options: "store" and "as_json", or "" for none; without any, both.
+    """
+    more = {name: kind for name, kind in _OPTIONS.items() if not options or name in options}
+    added = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in more.items()]
+    kinds = get_type_hints(verb, include_extras=True)
+    own = [each.replace(annotation=kinds[each.name]) for each in signature(verb).parameters.values()]
+    return redeclared(
+        verb, [*own, *added], lambda **given: verb(**{name: given[name] for name in given if name not in more})
+    )
+
+
+def redeclared(
+    verb: Callable[..., None], parameters: Sequence[Parameter], run: Callable[..., None]
+) -> Callable[..., None]:
+    """Return a function with the name and the help of a verb, and with other parameters."""
+    run = functools.wraps(verb)(run)
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": None}
+    return run
 
 
 # Completion of verbs, options, their values and the types in the store, in a shell
@@ -195,42 +216,6 @@ OptionalJob = Annotated[
 ]
 
 
-def verb(app: typer.Typer, name: str, function: Callable[..., None], *options: str, **settings: Any) -> None:
-    """Add a verb to a program.
-
-    Args:
-        options: as `with_options` takes them; without any, all.
-        settings: of click's context.
-    """
-    app.command(name, cls=Verb, context_settings=settings)(with_options(function, *options))
-
-
-def with_options(verb: Callable[..., None], *options: str) -> Callable[..., None]:
-    """Give a verb options that it does not take itself: `program` and `output` find them in its context.
-
-    Args:
-        verb: the function.
-        options: "store" and "as_json", or "" for none; without any, both.
-    """
-    more = {name: kind for name, kind in _OPTIONS.items() if not options or name in options}
-    added = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in more.items()]
-    kinds = get_type_hints(verb, include_extras=True)
-    own = [each.replace(annotation=kinds[each.name]) for each in signature(verb).parameters.values()]
-    return redeclared(
-        verb, [*own, *added], lambda **given: verb(**{name: given[name] for name in given if name not in more})
-    )
-
-
-def redeclared(
-    verb: Callable[..., None], parameters: Sequence[Parameter], run: Callable[..., None]
-) -> Callable[..., None]:
-    """Return a function with the name and the help of a verb, and with other parameters."""
-    run = functools.wraps(verb)(run)
-    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": None}
-    return run
-
-
 # Names
 
 
@@ -271,7 +256,7 @@ def _argument(text: str, name: str) -> Any:
         raise typer.BadParameter(str(error), param_hint=name) from None
 
 
-# Durations and times
+# Durations, times and sizes
 
 
 def duration(text: str, name: str, *others: str) -> float:
@@ -332,7 +317,22 @@ def run_at(after: str | None, at: str | None) -> datetime | float | None:
         raise typer.BadParameter(str(error), param_hint="--at") from None
 
 
+def parse_bytes(text: str) -> int:
+    """Return a number of bytes: 500000000, 500M, 2G.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    if number := durations.bytes_of(text):
+        return number
+    raise typer.BadParameter(f"{text!r} is no number of bytes; write 500000000, 500M or 2G")
+
+
 # JSON and files
+
+
+MOST_BYTES: Final = 10_000_000
+"""Most bytes of input for a job, which holds far less. Without a limit, input could fill the memory."""
 
 
 def data(text: str) -> Any:

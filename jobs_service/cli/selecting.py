@@ -1,4 +1,4 @@
-"""Which jobs a verb is about: one by its id or the beginning of it, or all that match a filter."""
+"""The jobs of a verb: one by its id or the beginning of it, or all that match a filter."""
 
 from __future__ import annotations
 

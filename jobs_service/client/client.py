@@ -237,7 +237,7 @@ class JobsClient:
         """The schedules in the store, which programs and operators change at runtime; see JobsService.schedules."""
         return RemoteSchedules(self)
 
-    # Creators
+    # Creating jobs
 
     async def add(
         self,
@@ -251,7 +251,7 @@ class JobsClient:
     ) -> Job:
         """Add a job; see JobsService.add. It is added once, even if an answer is lost and the request is repeated."""
         body = _new_job(type, NewJob(id, data, priority, run_at), {"if_exists": if_exists})
-        return self._connection.read(_uncounted, await self._lines.send(of_type(type, "/jobs"), body))
+        return self._connection.read(_added_job, await self._lines.send(of_type(type, "/jobs"), body))
 
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> _Jobs:
         """Add jobs of one type, as many per request as the limits allow; see JobsService.add_many.
@@ -275,7 +275,7 @@ class JobsClient:
             middle = len(bodies) // 2
             first = await self._add_together(type, bodies[:middle], rule)
             return first + await self._add_together(type, bodies[middle:], rule)
-        return self._connection.read(lambda form: [*map(_uncounted, form["jobs"])], answer)
+        return self._connection.read(lambda form: [*map(_added_job, form["jobs"])], answer)
 
     @as_enqueue
     async def enqueue(self, handler: Any, args: Any, arguments: dict[str, Any], how: How) -> Job:
@@ -340,7 +340,7 @@ class JobsClient:
         answer = await self._connection.call("POST", of_job(type, id, "/resubmit"), body, repeats=False)
         return self._connection.read(wire.job_of, answer)
 
-    # Readers
+    # Reading jobs
 
     async def get(self, type: JobType, id: JobId) -> Job:
         """Return a job without its secret fields, unless this client runs the job; see JobsService.get."""
@@ -450,7 +450,7 @@ class JobsClient:
         said = {name: _text(value) for name, value in params.items() if value is not None}
         return self._connection.read(read, await self._connection.call("GET", path, params=said))
 
-    # Watchers
+    # Waiting for jobs
 
     def subscribe(self, type: JobType, id: JobId) -> Subscription:
         """Return the events of a job: an async iterator, which `async with` closes at its end; see JobsService."""
@@ -489,7 +489,7 @@ class JobsClient:
         """Wait until a job has finished, and return its result; see JobsService.result."""
         return await subscriptions.result(self.subscribe, type, id, timeout)
 
-    # Workers
+    # Working
 
     async def accept(
         self,
@@ -712,7 +712,7 @@ def _job_of(form: Any) -> Job:
     return wire.job_of(form)
 
 
-def _uncounted(form: Any) -> Job:
+def _added_job(form: Any) -> Job:
     """Return the job in an answer to `add`, which does not tell whether the job existed before."""
     job = wire.job_of(form)
     job._enqueued = None

@@ -38,8 +38,8 @@ T = TypeVar("T")
 _FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 3.0
 """Seconds of the first and of the longest pause between two tries."""
-_MOST_JOBS: Final = 500
-_MOST_BYTES: Final = 500_000
+MOST_JOBS: Final = 500
+MOST_BYTES: Final = 500_000
 """Most jobs and bytes of one request: well below the limits of a server."""
 _CONNECT: Final = 5.0
 """Seconds to establish a connection."""
@@ -443,7 +443,7 @@ def in_parts(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
     part: list[bytes] = []
     size = 0
     for body in bodies:
-        if part and (len(part) == _MOST_JOBS or size + len(body) > _MOST_BYTES):
+        if part and (len(part) == MOST_JOBS or size + len(body) > MOST_BYTES):
             yield part
             part, size = [], 0
         part.append(body)

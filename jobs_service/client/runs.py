@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from jobs_service import json_data, json_types, names
 from jobs_service.actors.context import retried
 from jobs_service.arguments import ADAPTIVE
-from jobs_service.client.connection import LONGEST_PAUSE, of_job, of_type, with_json
+from jobs_service.client.connection import LONGEST_PAUSE, MOST_BYTES, MOST_JOBS, of_job, of_type, with_json
 from jobs_service.client.worker import RemoteWorker
 from jobs_service.errors import JobNotFound, JobsError, StoreError, StoreUnavailable, WorkerConflict, in_one_line
 from jobs_service.http import problems, wire
@@ -41,9 +41,6 @@ T = TypeVar("T")
 
 _POLL: Final = 25.0
 """Seconds that the server waits for a change; then the client polls again."""
-_MOST_AT_ONCE: Final = 500
-_MOST_BYTES: Final = 500_000
-"""Most jobs and bytes of one request: well below the limits of a server."""
 _TICK_CHECK: Final = 1.0
 """Seconds between two checks whether a tick's job may be added."""
 _LONGEST_REASON: Final = 1000
@@ -98,7 +95,7 @@ class RemoteAccess:
     def __init__(self, worker: RemoteWorker, settings: Settings) -> None:
         self.settings = settings
         self.worker = worker
-        self.batch = Batch(_MOST_AT_ONCE, _MOST_BYTES)
+        self.batch = Batch(MOST_JOBS, MOST_BYTES)
         self._connection = worker.connection
         self.sources = worker.connection.sources
         self.serves_threads = False  # requests are made on the loop

@@ -125,7 +125,7 @@ async def edit(visit: Visit) -> Response:
     seen = Seen.of(form.get("seq", ""))
     here = visit.url("/job", type_=type, id_=id)
     try:
-        _, data, priority, delay = _new_job(form, seals=False)
+        _, data, priority, delay = _new_job(form, refuses_marks=False)
         job = await one(visit.service, type, id)
         changes: dict[str, Any] = {"priority": priority} if priority != job.priority else {}
         if not json_data.same(data, job.data):
@@ -145,8 +145,12 @@ async def edit(visit: Visit) -> Response:
     return go(visit, f"{here}&said=edited")
 
 
-def _new_job(form: Mapping[str, str], seals: bool = True) -> tuple[Any, Any, Any, float | None]:
-    """Return the id, data, priority and delay in a form; `seals`: data with a mark of something secret are refused.
+def _new_job(form: Mapping[str, str], refuses_marks: bool = True) -> tuple[Any, Any, Any, float | None]:
+    """Return the id, data, priority and delay in a form.
+
+    Args:
+        form: its fields.
+        refuses_marks: whether data with a mark in place of a secret are refused.
 
     Raises:
         ValueError: one of them is invalid; the message says which.
@@ -157,7 +161,7 @@ def _new_job(form: Mapping[str, str], seals: bool = True) -> tuple[Any, Any, Any
         data = json_data.parsed(text) if text else None
     except ValueError as error:
         raise ValueError(f"data: {error}") from None
-    if seals and is_marked(data):
+    if refuses_marks and is_marked(data):
         raise ValueError(_SECRET)
     json_data.encode(data)
     priority = form.get("priority", "").strip() or "0"

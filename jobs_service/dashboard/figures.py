@@ -240,7 +240,7 @@ class Column(NamedTuple):
 
     Attributes:
         at: its beginning.
-        href: the page of what ran then; "" for none.
+        href: the page of the runs in it; "" for none.
         succeeded, retried, failed: numbers of runs.
         median, p95: of waiting times, in words.
     """
@@ -259,7 +259,7 @@ def columns(found: Lately, href: Callable[[float, float], str], most: int = 60) 
 
     Args:
         found: the events.
-        href: returns the address of what ran from a time on for so many seconds.
+        href: returns the address of the page of the runs from a time on, for so many seconds.
         most: columns.
     """
     size = -(-len(found.columns) // most) if found.columns else 1

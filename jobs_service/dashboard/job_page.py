@@ -12,6 +12,7 @@ from urllib.parse import quote
 from markupsafe import Markup, escape
 from starlette.responses import Response
 
+from jobs_service import names
 from jobs_service.dashboard import figures, jobs, rendering
 from jobs_service.dashboard.jobs import Run
 from jobs_service.dashboard.rendering import SECURITY, page, problem_page
@@ -30,7 +31,7 @@ FOLDED: Final = 4000
 MOST_SHOWN: Final = 100_000
 _WAITS: Final = MEANT["pending"]
 
-_ENDS: Final = {
+_EVENTS: Final = {
     HistoryKind.ADDED: ("ready", "ready", "Asked to run again"),
     HistoryKind.STARTED: ("running", "running", "Started"),
     HistoryKind.STOPPED: ("scheduled", "scheduled", "Given back unfinished"),
@@ -43,7 +44,7 @@ _ENDS: Final = {
 _LIFE: Final = 1000.0
 """Width of the drawing of a job's runs."""
 _TOKENS: Final = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?')
-_OURS: Final = ("/site-packages/", "/dist-packages/", "/lib/python", "/jobs_service/", "<frozen ")
+_LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/lib/python", "/jobs_service/", "<frozen ")
 """Parts of the paths of frames that are no code of the application."""
 
 
@@ -143,7 +144,7 @@ async def job_page(visit: Visit) -> Response:
         "steps": steps(job.history, state),
         "runs": runs,
         "life": _life(job, runs, state, visit.now),
-        "ends": _ENDS,
+        "ends": _EVENTS,
         "attempts": jobs.attempts_text(job, most),
         "most": most,
         "ran": sum(run.ran(visit.now) for run in runs),
@@ -166,7 +167,11 @@ def _edited(job: Job) -> dict[str, str]:
 
 
 def frames(traceback: str) -> list[tuple[str, str]]:
-    """Return the parts of a traceback: "own" frames, "lib" for other text, "lib" with a number for folded frames."""
+    """Return the parts of a traceback, each with its kind.
+
+    The kinds are "own" for a frame of the application, "lib" for the lines before the frames and for a number of folded
+    frames of libraries, and "" for the error itself.
+    """
     parts: list[tuple[str, str]] = []
     folded = 0
     for block in re.split(r'\n(?=  File ")', traceback):
@@ -175,7 +180,7 @@ def frames(traceback: str) -> list[tuple[str, str]]:
         # What follows the indented lines of the last frame is the error itself.
         indented = re.match(r"(?:    .*(?:\n|$))*", rest)
         code, after = (rest[: indented.end()], rest[indented.end() :]) if indented else ("", rest)
-        if is_frame and any(part in frame for part in _OURS):
+        if is_frame and any(part in frame for part in _LIBRARIES):
             folded += 1
         else:
             parts += _fold(folded)
@@ -212,7 +217,7 @@ def _life(job: Job, runs: list[Run], state: Status, now: float) -> dict[str, Any
         until = now if run.ended is None else run.ended
         bars.append(("running", x(run.began), max(x(until) - x(run.began), 2.0)))
         if run.end is not None and run.end is not HistoryKind.FINISHED:
-            bars.append((_ENDS[run.end][0], x(until) - 2, 4.0))
+            bars.append((_EVENTS[run.end][0], x(until) - 2, 4.0))
     if due is not None and runs[-1].ended is not None:
         pauses.append((x(runs[-1].ended), x(due)))
     is_open = state in (Status.RUNNING, Status.RETRYING)
@@ -261,7 +266,7 @@ def steps(history: tuple[HistoryEvent, ...], state: Status) -> list[Step]:
     for event in reversed(history):
         runs += event.kind is HistoryKind.STARTED
         run = runs if event.kind is HistoryKind.STARTED else None
-        colour, icon, what = _ENDS[event.kind]
+        colour, icon, what = _EVENTS[event.kind]
         what = "Added" if not found and event.kind is HistoryKind.ADDED else what
         found.append(Step(event.at, what, colour, icon, rendering.lines(event.detail), run))
     if history and history[0].kind is HistoryKind.FINISHED and state in ENDED:
@@ -281,8 +286,6 @@ def command_line(job: Job) -> str:
 
 def curl(job: Job, base: str, *, with_token: bool) -> str:
     """Return a curl command for the same; `with_token` only if a token is needed, as servers refuse an empty one."""
-    from jobs_service import names
-
     body = {"data": job.data, "priority": names.name(job.priority)}
     parts = [
         "curl",

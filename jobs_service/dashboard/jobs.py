@@ -287,11 +287,6 @@ async def one(service: JobsService, type: JobType, id: JobId) -> Job:
     return (await service.get_redaction(type)).job(job)
 
 
-def json_line(job: Job) -> bytes:
-    """Return a job as a line of JSON."""
-    return encoded(json.dumps(wire.listed_job(job), ensure_ascii=False, separators=(",", ":")) + "\n")
-
-
 def encoded(text: str) -> bytes:
     """Return a text as UTF-8; lone surrogates, which UTF-8 lacks, are escaped as in JSON: \\ud800."""
     return text.encode(errors="backslashreplace")
@@ -308,7 +303,7 @@ async def export(visit: Visit) -> Response:
     wanted = Filter.of_address(visit.query, visit.request.query_params.getlist("data"))
     # Read one job first: if the type is wrong, or the store away, a page says so, instead of a file that breaks off.
     await visit.service.page(type, state=wanted.state, prefix=wanted.prefix, limit=1)
-    found = _told(visit, type, wanted, form)
+    found = _audited(visit, type, wanted, form)
     lines = _ndjson(found) if form == "ndjson" else _csv(found)
     name = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in shown(type))[:80]
     headers = {
@@ -320,7 +315,7 @@ async def export(visit: Visit) -> Response:
     return StreamingResponse(lines, media_type=_MEDIA[form], headers=headers)
 
 
-async def _told(visit: Visit, type: JobType, wanted: Filter, form: str) -> AsyncIterator[Job]:
+async def _audited(visit: Visit, type: JobType, wanted: Filter, form: str) -> AsyncIterator[Job]:
     """Yield the matching jobs, and record their number in the audit log at the end."""
     told = 0
     try:
@@ -334,7 +329,7 @@ async def _told(visit: Visit, type: JobType, wanted: Filter, form: str) -> Async
 
 async def _ndjson(found: AsyncIterator[Job]) -> AsyncIterator[bytes]:
     async for job in found:
-        yield json_line(job)
+        yield encoded(json.dumps(wire.listed_job(job), ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
 async def _csv(found: AsyncIterator[Job]) -> AsyncIterator[bytes]:
@@ -359,7 +354,5 @@ def _cell(value: Any) -> str:
     """Return a value for a table; text that a spreadsheet would run as a formula is marked as text."""
     if value is None:
         return ""
-    if isinstance(value, datetime):
-        return value.isoformat()
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return f"'{text}" if isinstance(value, str) and text.startswith(_STARTS_A_FORMULA) else text

@@ -15,20 +15,19 @@ from jobs_service.dashboard.figures import Complaint, Lately
 from jobs_service.dashboard.rendering import page
 from jobs_service.dashboard.visit import Visit, choice
 from jobs_service.errors import RecordDamaged
-from jobs_service.model import JobType, ProcessInfo, ProcessState
+from jobs_service.model import JobType, ProcessInfo
 from jobs_service.model.job import Status
 from jobs_service.model.type_state import QueueState, TypeCounts
 from jobs_service.names import shown
 from jobs_service.service import bulk_actions
 from jobs_service.service.bulk_actions import ACTIONS
 from jobs_service.service.failures import Outage
-from jobs_service.service.presence import relayed
+from jobs_service.service.presence import GONE, relayed
 
 TYPES_ON_A_PAGE: Final = 25
 MOST_ATTENTION: Final = 7
 STATES: Final = ("failed", "retrying", "running", "ready", "scheduled")
 """Columns of the table of types."""
-_GONE: Final = (ProcessState.SILENT, ProcessState.DEAD)
 
 
 async def overview(visit: Visit) -> Response:
@@ -151,7 +150,7 @@ def _processes(visit: Visit, processes: list[ProcessInfo]) -> list[dict[str, Any
             "is_warning": False,
         }
         for each in processes
-        if each.state in _GONE
+        if each.state in GONE
     ][:3]
 
 

@@ -41,7 +41,7 @@ _SHARE: Final = 25
 _MOST: Final = 32.0
 """Most seconds between two looks of a page."""
 _MOST_OF_A_LOOK: Final = 8.0
-"""Most of them because the looks take long: they also do while the store is away."""
+"""Most seconds between two looks because the last one took long, as it also does while the store is away."""
 _REQUEST: Final = 0.002
 """Seconds that a request takes beside its page."""
 

@@ -1,4 +1,4 @@
-"""What pages read once for all their visitors: counts, the last hour, queues, processes, and the sums of all types."""
+"""The reads that all pages share: counts, the last hour, queues, processes, and the sums of all types."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from jobs_service.errors import JobsError
 from jobs_service.model import ProcessInfo
 from jobs_service.model.type_state import Interval, QueueState, TypeCounts
 from jobs_service.service.failures import Failures, LastHour, last_hour, newest_failures
+from jobs_service.service.presence import GONE
 from jobs_service.service.queries import together
 
 if TYPE_CHECKING:
@@ -32,8 +33,9 @@ MOST_QUEUES: Final = 100
 _PATIENCE: Final = 0.05
 """Seconds that a page waits for the sums of all types, and for usual hours; then it shows the last ones."""
 _OLD: Final = 60.0
-"""Seconds after which they are not shown any more as the present state."""
+"""Seconds after which the last ones are not shown any more as the present state."""
 _PATIENCE_IF_OLD: Final = 0.2
+"""Seconds that a page waits for the present sums when the last ones are so old."""
 _AGO: Final = {"hour": 86_400.0, "day": 86_400.0, "week": 604_800.0}
 """Seconds by which the span that each span is compared with lies earlier; the month before is not kept."""
 _RECENT: Final = 10.0
@@ -47,7 +49,7 @@ _OPEN: Final = 2
 
 
 class Usual(NamedTuple):
-    """What usually happens in an hour of this time of the day: medians of up to seven days.
+    """The usual events of an hour at this time of the day: medians of up to seven days.
 
     Attributes:
         succeeded, failed: numbers of jobs.
@@ -135,7 +137,7 @@ class Reads:
         return [self._lately[window, type][1] for type in types]
 
     async def sums(self, window: str) -> list[Interval] | None:
-        """Return the events of all types by interval; None while they are counted, after a pause anew.
+        """Return the events of all types by interval; None until they are counted, at first and after a long pause.
 
         Args:
             window: of SPANS.
@@ -153,7 +155,7 @@ class Reads:
     def known_problems(self) -> tuple[int, int]:
         """Return the numbers of failed jobs in the last hour and of silent processes, as last read."""
         hour, processes = self._last_hour.found, self._processes.found
-        silent = sum(each.state in ("silent", "dead") for each in processes or ())
+        silent = sum(each.state in GONE for each in processes or ())
         return 0 if hour is None else hour.totals.failed, silent
 
     def forget(self) -> None:
@@ -214,13 +216,13 @@ def _ready_first(counts: Mapping[JobType, TypeCounts]) -> Callable[[JobType], tu
 class SharedRead(Generic[T]):
     """A value that is read once for all simultaneous callers if reading it takes long.
 
-    Attributes:
-        found, began: the last one, and when its read began.
-
     Args:
         read: reads it.
-        tell: called when a page has shown an old value, and the new one differs; also if the read of the new one had
-            begun before the page asked, as it may have missed what the page is to show. None: it is not read once more.
+        tell: called when a page was given an old value, and the next one differs, or its read began before the page
+            asked, and so may lack the change that the page is to show. None for a value that is not read once more.
+
+    Attributes:
+        found, began: the last one, and when its read began.
     """
 
     def __init__(self, read: Callable[[], Awaitable[T]], tell: Callable[[], object] | None = None) -> None:

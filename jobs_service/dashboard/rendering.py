@@ -183,20 +183,20 @@ def _templates() -> Environment:
     return environment
 
 
-def when(moment: datetime | float | None, since: float | None = None) -> Markup:
+def when(moment: datetime | float | None, now: float | None = None) -> Markup:
     """Return a time as HTML, which the script may rewrite in the browser's time zone.
 
     Args:
         moment: an aware time, or seconds since the epoch.
-        since: the present time in seconds since the epoch, for a text relative to it: "5 s ago", "in 2 min".
+        now: the present time in seconds since the epoch, for a text relative to it: "5 s ago", "in 2 min".
     """
     time = at(moment) if isinstance(moment, int | float) else moment
     if time is None:
         return Markup('<span class="faint">never</span>')
     exact = time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    if since is None:
+    if now is None:
         return _time(time, exact, exact, "data-time")
-    seconds = since - time.timestamp()
+    seconds = now - time.timestamp()
     told = f"{roughly(seconds)}{NBSP}ago" if seconds >= 0 else f"in{NBSP}{roughly(-seconds)}"
     return _time(time, exact, "now" if abs(seconds) < 1 else told, "data-ago")
 
@@ -350,9 +350,9 @@ def _step(field: str, whole: int) -> int:
     return step if step and whole % step == 0 else 0
 
 
-def error_line(error: JobError, most: int = 200) -> str:
+def error_line(error: JobError) -> str:
     """Return the error of a run on one line."""
-    return brief(f"{error.type}: {error.message}" if error.message else error.type, most)
+    return brief(f"{error.type}: {error.message}" if error.message else error.type, 200)
 
 
 def progress_line(progress: Progress) -> str:

@@ -56,7 +56,7 @@ async def search(visit: Visit) -> Response:
                     "name": name,
                     "icon": "list",
                     "href": visit.url("/type", type_=type),
-                    "more": _told(counts[type]),
+                    "more": _counts_in_words(counts[type]),
                 }
                 for name, type in types[:MOST_TYPES]
             ],
@@ -173,7 +173,7 @@ def _actions(visit: Visit, rows: list[jobs.Row]) -> list[dict[str, Any]]:
     return actions
 
 
-def _told(counts: Any) -> str:
+def _counts_in_words(counts: Any) -> str:
     told = [
         (counts.failed, "failed"),
         (counts.retrying, "retrying"),

@@ -26,7 +26,7 @@ from jobs_service.names import shown
 from jobs_service.runner.ticker import Periodic
 from jobs_service.service import queries
 from jobs_service.service.failures import LastHour
-from jobs_service.service.presence import relayed
+from jobs_service.service.presence import GONE, relayed
 from jobs_service.service.selection import Filter, pages, worker_of
 
 MOST_READ: Final = 200
@@ -41,7 +41,6 @@ SIGNS: Final = {
 }
 """For each state of a process its colour and icon."""
 
-_GONE: Final = (ProcessState.SILENT, ProcessState.DEAD)
 
 _MOST_CRASHING: Final = 5
 """Most types with crashing runs that are listed one by one."""
@@ -113,7 +112,7 @@ def _checks(
     tree: Mapping[str, Any],
 ) -> list[tuple[str, str, str]]:
     """Return checks: the problem, "" for none, the check in words, and its figure."""
-    silent = [rendering.brief(each.worker, 60) for each in processes if each.state in _GONE]
+    silent = [rendering.brief(each.worker, 60) for each in processes if each.state in GONE]
     due = [queue.next_scheduled for queue in queues.values() if queue.next_scheduled is not None]
     late = max(visit.now - min(due), 0.0) if due else 0.0
     crashing = [
@@ -125,7 +124,7 @@ def _checks(
     lost = "This server has no supervisor tree: it does not notice lost jobs." if not tree else ""
     if dead:
         lost = f"The jobs of processes that died ({dead}) are not taken back yet."
-    versions = sorted({each.version for each in processes if each.state not in _GONE})
+    versions = sorted({each.version for each in processes if each.state not in GONE})
     restarts = rendering.many(_restarts(tree), "restart") if tree else "none"
     return [
         (" ".join(f"{name} is silent." for name in silent[:3]), "Processes are heard of", f"{len(processes)}"),
@@ -181,13 +180,13 @@ async def _running(
     found_jobs = await asyncio.gather(*(some(type) for type in running[: MOST_READ // 5]))
     workers: dict[str, list[dict[str, Any]]] = {}
     for job in (job for page_ in found_jobs for job in page_):
-        name, held = _held(job, visit.now)
+        name, held = _held(job)
         if not only or name == only:
             workers.setdefault(name, []).append(held)
     return workers, sum(map(len, found_jobs))
 
 
-def _held(job: Job, now: float) -> tuple[str, dict[str, Any]]:
+def _held(job: Job) -> tuple[str, dict[str, Any]]:
     """Return the name of a job's worker, and a table row for the job."""
     try:
         since = next((event.at for event in job.history if event.kind is HistoryKind.STARTED), None)
@@ -196,10 +195,9 @@ def _held(job: Job, now: float) -> tuple[str, dict[str, Any]]:
         held = {"type": job.type, "id": job.id, "since": since, "attempt": job.attempts, "cancel": job.cancel}
         return worker_of(job) or "unknown", {**held, "progress": told, "share": progress and rendering.share(progress)}
     except RecordDamaged as error:
-        row = jobs.row(job, now)
         return "unknown", {
-            "type": row.type,
-            "id": row.id,
+            "type": job.type,
+            "id": job.id,
             "since": None,
             "attempt": 0,
             "cancel": False,

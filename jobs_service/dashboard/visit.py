@@ -38,7 +38,7 @@ class Visit:
     Attributes:
         request: the browser's request.
         state: the shared state of all request handlers.
-        shared: what all pages share; None for a page that reads nothing.
+        shared: the reads that all pages share; None for a page that reads nothing.
         now: seconds since the epoch.
         role: the user's rights.
     """
@@ -65,7 +65,7 @@ class Visit:
 
     @property
     def reads(self) -> Reads:
-        """What all pages share."""
+        """The reads that all pages share."""
         assert self.shared is not None
         return self.shared
 
@@ -159,7 +159,7 @@ class Visit:
 
 
 class BadAddress(ValueError):
-    """The address of a page names no type or job; the message says why."""
+    """The address of a page lacks a parameter, or has an invalid one; the message says which."""
 
 
 def choice(given: str | None, allowed: tuple[str, ...]) -> str:

@@ -115,7 +115,7 @@ class Application:
         except Exception as error:
             if isinstance(error, Refusal) and error.is_denial:
                 self._note(error, scope)
-            response = self._told(scope, *_failed(error, scope))
+            response = self._negotiated(scope, *_failed(error, scope))
             if started:
                 # The answer has begun: the connection is cut, so that no client takes it for complete.
                 raise RuntimeError("an answer failed after it had begun") from error
@@ -146,7 +146,7 @@ class Application:
         call.names = found.names
         if endpoint.role is Role.WORK:  # every address for workers is of one type
             call.check_may_run(call.type)
-        # Repeated names are all kept.
+        # As pairs, because a repeated name is refused there.
         _check_query(call, endpoint, [(name, value) for name, value in query if name not in found.used])
         if endpoint.is_health:
             return await endpoint.answer(call)
@@ -206,7 +206,7 @@ class Application:
         address = scope.get(_FROM) or (client[0] if client else "")
         self.state.audit.refused("" if who is None else who.name, address, refusal.slug, scope["method"], scope["path"])
 
-    def _told(self, scope: Scope, problem: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
+    def _negotiated(self, scope: Scope, problem: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
         """Return a problem in the form for its reader: JSON for programs, a page for people."""
         accepts = gate.Headers(scope).all("accept")
         if not any("text/html" in each for each in accepts) or self._dashboard is None:
@@ -235,7 +235,7 @@ def mounted(service: JobsService, options: Mapping[str, Any]) -> Application:
     return Application(service, ServerOptions(**chosen))
 
 
-def problem_response(problem: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
+def problem_response(problem: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
     """Return an answer with a problem."""
     return Response(json_types.dumps(problem), problem["status"], headers, media_type=problems.MEDIA_TYPE)
 

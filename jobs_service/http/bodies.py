@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -18,8 +18,6 @@ from jobs_service.http.state import ServerLimits
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 _MOST_COMPLAINTS = 10
-
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
 async def chunks(request: Request, limits: ServerLimits) -> AsyncIterator[bytes]:

@@ -107,7 +107,8 @@ class Call:
         names: types and ids in the path, by the name of their segment.
         given: the query or the body, as the endpoint's model; None for a body that the endpoint reads itself.
         raw: the body as it came.
-        changes: the changes that the caller may ask for; see there for `check_may_run` and `changed`.
+        changes: the changes that the caller may ask for.
+        check_may_run, changed: `check_may_run` and `noted` of these.
     """
 
     def __init__(self, state: ServerState, request: Request, who: Identity, client: str, is_secure: bool) -> None:
@@ -383,7 +384,7 @@ _RETENTION = ("keep", "keep_failed")
 
 
 class Changes:
-    """The changes of one request. The methods raise what those of JobsService and `service.actions` raise.
+    """The changes of one request. The methods raise as those of JobsService and of `service.bulk_actions`.
 
     Args:
         state: of the server.

@@ -109,10 +109,6 @@ Seq = Annotated[Any, BeforeValidator(_seen), WithJsonSchema(_SEQ_SCHEMA)]
 Unique = Annotated[bool | str | None, _allowed("true, false and a text")]
 
 
-def _query_name(text: str) -> Any:
-    return names.parsed(text)
-
-
 def _query_time(text: str) -> Any:
     """Return the time in a query: a number is seconds."""
     try:
@@ -121,7 +117,7 @@ def _query_time(text: str) -> Any:
         return seconds_of(text.replace(" ", "+"))  # an unencoded +
 
 
-QueryName = Annotated[Any, BeforeValidator(_query_name), WithJsonSchema(_TEXT_SCHEMA)]
+QueryName = Annotated[Any, BeforeValidator(names.parsed), WithJsonSchema(_TEXT_SCHEMA)]
 QueryTime = Annotated[Any, BeforeValidator(_query_time), WithJsonSchema({"type": "string"})]
 
 

@@ -192,7 +192,7 @@ async def identify(state: ServerState, scope: Mapping[str, Any], headers: Header
     authenticate = state.options.authenticate
     if authenticate is not None:
         found = authenticate(scope)
-        return _told(await found if isawaitable(found) else found)
+        return _host_identity(await found if isawaitable(found) else found)
     authorization = headers.one("authorization")
     if authorization is not None:
         scheme, _, token = authorization.partition(" ")
@@ -279,7 +279,7 @@ def check_commands(state: ServerState, who: Identity | None) -> None:
         raise Refusal("commands-forbidden", "commands need a server with --commands, and a token with the role admin")
 
 
-def _told(found: Any) -> Identity | None:
+def _host_identity(found: Any) -> Identity | None:
     """Return the identity that a host application has found for a caller.
 
     Raises:

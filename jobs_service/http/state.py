@@ -1,4 +1,4 @@
-"""What the requests of one server share: service, options, tokens, open places, recent accepts and streams."""
+"""The shared state of one server's requests: service, options, tokens, open places, recent accepts and streams."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Streams of server-sent events: the answer to one client, the events of jobs, and the changes of a type's jobs.
-
-The module has more than 600 lines because the three share frames, heartbeats and the way in which a stream ends.
-"""
+"""Streams of server-sent events: the answer to one client, the events of jobs, and the changes of a type's jobs."""
 
 from __future__ import annotations
 
@@ -49,27 +46,27 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_BEGIN: Final = b"retry: 1000\n\n"
+"""The begin of a stream: the milliseconds after which a browser connects again."""
+ALIVE: Final = b": alive\n\n"
 RESET: Final = b"event: reset\ndata: {}\n\n"
+END: Final = b"event: end\ndata: {}\n\n"
+_FIRST_WITHIN: Final = 5.0
+"""Seconds after which the answer begins, with or without an event."""
+
+_MOST_AT_ONCE: Final = 1 << 16
+"""Bytes of events from which on they are sent."""
+_DIGEST_BYTES: Final = 6
+"""Size of one job's digest: the digests of a thousand jobs still fit into one header."""
+_NOT_TOLD: Final = bytes(_DIGEST_BYTES)
+_ALL: Final = "all"
+"""Prefix of the event ids of a stream of several jobs."""
+
 _PAGE: Final = 200
 _RECORDS: Final = 50
 """Records of one read: each may be large."""
 _SEEN_FOR: Final = 10.0
 """Seconds for which rows of changes are left for slower followers."""
-
-ALIVE: Final = b": alive\n\n"
-_MOST_AT_ONCE: Final = 1 << 16
-"""Bytes of events from which on they are sent."""
-_DIGEST_BYTES: Final = 6
-"""Size of one job's digest: the digests of a thousand jobs still fit into one header."""
-_ALL: Final = "all"
-"""Prefix of the event ids of a stream of several jobs."""
-_NOT_TOLD: Final = bytes(_DIGEST_BYTES)
-
-END: Final = b"event: end\ndata: {}\n\n"
-_BEGIN: Final = b"retry: 1000\n\n"
-"""The begin of a stream: the milliseconds after which a browser connects again."""
-_FIRST_WITHIN: Final = 5.0
-"""Seconds after which the answer begins, with or without an event."""
 
 
 # The answer

@@ -91,7 +91,7 @@ class Identity:
 
 
 class Tokens:
-    """The tokens of a store.
+    """The tokens of a store, and a token of the server's own, outside the store, that is valid while the server runs.
 
     Args:
         service: of the store.
@@ -99,8 +99,6 @@ class Tokens:
 
     Attributes:
         were_there: whether the store has had a token meanwhile: removing the last one does not open the server.
-
-    The server may have a token of its own, outside the store, valid while the server runs.
     """
 
     def __init__(self, service: JobsService, revoked: Callable[[set[str]], object]) -> None:

@@ -192,7 +192,7 @@ async def get_schedule(call: Call) -> Response:
 async def put_schedule(call: Call, form: forms.ScheduleForm) -> Response:
     call.check_may_run(form.type)
     name, times = call.names["schedule"], {"every": form.every, "cron": form.cron, "timezone": form.timezone}
-    with suppress(ScheduleNotFound):  # to change it ends what it was, as removing it would
+    with suppress(ScheduleNotFound):  # a change ends the present schedule, as a removal would
         call.check_may_run((await call.service.schedules.get(name)).type)
     rules = {"missed": form.missed, "overlap": form.overlap}
     found = await call.service.schedules.set(name, form.type, form.get("data"), **times, **rules)

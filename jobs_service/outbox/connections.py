@@ -33,7 +33,7 @@ _BEGUN: Final = {
     "asyncpg": "async with connection.transaction()",
     "django": "with transaction.atomic()",
 }
-"""What begins a transaction where each statement would be one of its own."""
+"""Code that begins a transaction where each statement would be one of its own, for a message."""
 
 _LONGEST_REASON: Final = 200
 _NO_TABLE: Final = "42P01"
@@ -177,7 +177,7 @@ def _explained() -> Iterator[None]:
 
 
 def missing_tables(error: BaseException) -> JobsError:
-    """Return what a database's error about a missing table means."""
+    """Return the error for missing tables, with the words of the database's own."""
     why = in_one_line(str(error), _LONGEST_REASON)
     return JobsError(f"the tables of the outbox are missing; jobs-service outbox init URL makes them: {why}")
 

@@ -31,7 +31,7 @@ OncePlace: TypeAlias = tuple[str, str, str]
 POLL: Final = 1.0
 """Seconds after which a relay looks for rows that nobody has told it of."""
 
-_LOOKS: Final = 0.05
+_LOOK_EVERY: Final = 0.05
 """Seconds between two looks at a SQLite file's number of changes."""
 _BUSY: Final = 5.0
 """Seconds to wait for a lock of another connection to a SQLite file."""
@@ -80,8 +80,6 @@ class SetAside(NamedTuple):
 
 class Session(abc.ABC):
     """A connection to a database with an outbox. Every statement is a transaction of its own."""
-
-    dialect: str
 
     @abc.abstractmethod
     async def run(self, sql: str, **values: Any) -> list[Any]:
@@ -273,8 +271,6 @@ class _PostgresDatabase(Database):
 
 
 class _PostgresSession(Session):
-    dialect = POSTGRESQL
-
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         self._connection = connection
 
@@ -333,8 +329,6 @@ class _SqliteDatabase(Database):
 
 
 class _SqliteSession(Session):
-    dialect = SQLITE
-
     def __init__(self, path: Path, thread: ThreadPoolExecutor) -> None:
         self._path = path
         self._thread = thread
@@ -349,7 +343,7 @@ class _SqliteSession(Session):
     def _open(self) -> None:
         if not self._path.is_file():
             raise FileNotFoundError(f"there is no file {self._path}")
-        self._identity = self._found()
+        self._identity = self._inode()
         self._connection = sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
         # Any bytes may be in a column; those that are no text must not keep others from being read.
         self._connection.text_factory = lambda raw: raw.decode(errors="surrogateescape")
@@ -390,20 +384,20 @@ class _SqliteSession(Session):
             return False
         return True
 
-    def _found(self) -> tuple[int, int]:
+    def _inode(self) -> tuple[int, int]:
         found = os.stat(self._path)
         return found.st_dev, found.st_ino
 
     async def wait(self) -> None:
-        if await self._in_thread(self._found) != self._identity:
+        if await self._in_thread(self._inode) != self._identity:
             raise OSError(f"{self._path} is another file now")
-        # Rows that were moved have been seen; a change since the last look that came before has not.
-        before, looks = self._version, round(POLL / _LOOKS)
-        for _ in range(looks):
+        # The version is that of the last wait: rows may also have come since then, while others were moved.
+        before = self._version
+        for _ in range(round(POLL / _LOOK_EVERY)):
             [[self._version]] = await self.run("pragma data_version")  # grows with the commits of all others
             if self._version != before:
                 return
-            await asyncio.sleep(_LOOKS)
+            await asyncio.sleep(_LOOK_EVERY)
 
     async def _in_thread(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)

@@ -44,7 +44,7 @@ def once(connection: Any, job: Job, key: str = "") -> Any:
 
     A job that has failed and is retried does not have its effect again; one that has succeeded, or was canceled, and
     is made to run again does. One that gets other data before its success, or is asked for again while it runs and then
-    loses its worker, is not told from a retry: give such jobs a `key` of what their data are about.
+    loses its worker, is not told from a retry: give such jobs a `key` that tells their data apart.
 
     Args:
         connection: as for `enqueue`.

@@ -136,7 +136,7 @@ class Relay:
     async def _work(self, session: Session) -> None:
         outbox = await session.outbox()
         while not await session.lock(outbox):
-            self._jobs._presence.outboxes.pop(self._database.name, None)  # whoever has the lock tells of it
+            self._jobs._presence.outboxes.pop(self._database.name, None)  # the owner of the lock tells of it
             await asyncio.sleep(POLL)
         owner = Sources().token(_OWNER_BYTES).hex()
         await session.remove_moved(await self._claimed(outbox, owner))

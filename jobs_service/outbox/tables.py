@@ -50,7 +50,7 @@ _FORMS: Final[Mapping[str, Mapping[str, str]]] = {
         "from_seconds": "{}",
     },
 }
-"""What differs between the databases; SQLite's times are seconds since the epoch."""
+"""The forms in SQL that differ between the databases; SQLite's times are seconds since the epoch."""
 
 _SCHEMA: Final = f"""\
 create table if not exists jobs_service_outbox (

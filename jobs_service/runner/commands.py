@@ -485,8 +485,8 @@ def command_handler(options: HandlerOptions) -> Handler[Any, Any]:
     Args:
         options: the handler's options; their grace is also the time between SIGTERM and SIGKILL.
     """
-    # `run_command` may take the grace twice: for what holds the output, and between SIGTERM and SIGKILL. The runner
-    # must not give up the job before that, and nothing is left to wait for after it.
+    # `run_command` may take the grace twice: for children that hold the output, and between SIGTERM and SIGKILL. The
+    # runner must not give up the job before that, and nothing is left to wait for after it.
     patient = replace(options, grace=2 * options.grace + 1)
 
     async def run(args: Any) -> Any:

@@ -79,7 +79,7 @@ _LONGEST_CHAIN: Final = 20
 _REFUSED: Final = re.compile(r"refused: (\d+): ")
 
 _GIVEN_BACK: Final = object()
-"""The result of a plain function that noticed the request to stop and returned None."""
+"""The result of a plain function that returned None because it was to stop, or whose job was canceled."""
 
 
 class _Encoded(bytes):
@@ -199,8 +199,8 @@ class Execution:
         handler: Handler[Any, Any],
         sources: Sources,
         blocked: Callable[[RunningJob, float], None],
-        around: Around | None = None,
-        pool: ProcessPool | None = None,
+        around: Around | None,
+        pool: ProcessPool | None,
     ) -> None:
         self._handler = handler
         self._is_plain = handler.is_plain
@@ -321,7 +321,7 @@ class Execution:
             return _succeeded(result, self._options.max_history)
         try:
             if (run.written or run.ending) and isinstance(result, Job):
-                result = None  # the handler returned what `job.finish()` returned, for instance
+                result = None  # the handler returned the value of `job.finish()`, for instance
             json = b"" if result is None else json_of(job.type, job.id, self._handler.results.encode(result))
         except BaseException as error:  # to read an object of the user's runs its code, which may raise anything
             return self._failed_for_good(job, unfit(result, error))

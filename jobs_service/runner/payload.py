@@ -134,7 +134,7 @@ def codec(annotation: Any, names: Mapping[str, Any] | None = None) -> Codec:
         if _has_struct(annotation):
             return _of_msgspec(called, annotation)
         return _of_pydantic(called, annotation, names or {})
-    except Exception as error:  # a class body's own code runs as well, and may raise whatever it likes
+    except Exception as error:  # a class body's own code runs as well, and may raise anything
         why = in_one_line(str(error).partition("\n\n")[0], LONGEST_REASON)
         raise InvalidSettings(
             f"{called} is nothing that a job's data can be: {why}; allowed are dataclasses, TypedDict, pydantic "
@@ -397,11 +397,6 @@ class Keywords:
 
     def __init__(self, parameters: Mapping[str, Parameter]) -> None:
         self._parameters = parameters
-
-    @property
-    def required(self) -> list[str]:
-        """The names of the parameters without a default."""
-        return [name for name, parameter in self._parameters.items() if parameter.required]
 
     def encode(self, args: Any) -> dict[str, Any]:
         """Return the arguments as a JSON object, from which `decode` makes equal values.

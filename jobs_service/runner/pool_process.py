@@ -436,7 +436,7 @@ class _Process:
         _find(self._places)
         self._tell("ready")
         while (message := _received(self._connection)) is not None:
-            if message[0] == "run":  # whatever else arrives between two jobs was about the former one
+            if message[0] == "run":  # any other message between two jobs was about the former one
                 self._run(*message[1:])
 
     def _run(self, number: int, type: JobType, id: JobId, record: JobRecord, memory: int | None) -> None:
@@ -472,7 +472,7 @@ class _Process:
                 except BaseException as error:
                     return "raised", Discard(""), JobError(InvalidJob.__name__, str(unfit(result, error)), "")
         except BaseException as error:
-            return "raised", *_told(error, job, memory)
+            return "raised", *_sendable(error, job, memory)
         return "returned", json, blocking.has_heeded
 
 
@@ -492,7 +492,7 @@ def _limited(memory: int | None) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-def _told(raised: BaseException, job: RunningJob, memory: int | None) -> tuple[JobsError, JobError]:
+def _sendable(raised: BaseException, job: RunningJob, memory: int | None) -> tuple[JobsError, JobError]:
     """Return an exception for the runner that means as much as the raised one, and the stored form of that."""
     own = [each for each in leaves(raised) if isinstance(each, JobsError) and is_about(each, job)]
     error = decisive(raised)

@@ -55,7 +55,7 @@ class ProcessPool:
         InvalidSettings: the function of a handler cannot be imported by its name.
     """
 
-    def __init__(self, handlers: Sequence[Handler[Any, Any]], setup: Callable[[], object] | None = None) -> None:
+    def __init__(self, handlers: Sequence[Handler[Any, Any]], setup: Callable[[], object] | None) -> None:
         places = [(handler.type, *_place_of(handler)) for handler in handlers]
         self._numbers = {handler.packed: number for number, handler in enumerate(handlers)}
         self._orders = Orders([], places, pickle.dumps(setup), preload=sys.platform != "darwin")
@@ -71,15 +71,15 @@ class ProcessPool:
     async def call(self, handler: Handler[Any, Any], run: Run) -> tuple[bytes, bool]:
         """Run a job's function in a process.
 
+        A cancellation with a message asks the function to stop. A second one kills its process and the children of
+        that; overtime, and a cancellation without a message, do so at once.
+
         Returns:
             Its encoded result, empty for None; and whether the function has seen that it was to stop.
 
-        A cancellation with a message asks the function to stop; a second one kills its process and the children of
-        that, as does at once overtime, and a cancellation without a message.
-
         Raises:
             CancelledError: it was killed, or canceled before it began.
-            JobsError, Exception: what the function raised; or its process has ended.
+            JobsError, Exception: the error of the function, or of a process that has ended.
         """
         process = await self._taken()
         if run.limit is not None:
@@ -137,9 +137,6 @@ def _place_of(handler: Handler[Any, Any]) -> tuple[str, str]:
         found = getattr(found, part, None)
     if module is None or (found.function if isinstance(found, Handler) else found) is not function:
         raise refused(function, "isolated=True: its process finds it by its name, and that is no function of a module")
-    if handler.resources:
-        names = ", ".join(handler.resources)
-        raise refused(function, f"isolated=True: {names}: resources are for functions in this process only")
     try:
         return module_name(module), name
     except InvalidSettings as error:
@@ -251,7 +248,7 @@ class _Process(asyncio.Protocol):
         kill: kills it and its group.
 
     Attributes:
-        answer: what it says next; at first that it is ready.
+        answer: its next message; at first, that it is ready.
         crash: the file into which Python writes where it stood when a signal such as SIGSEGV ended it.
         is_fit: whether it may run another job.
     """
@@ -367,7 +364,7 @@ class _Process(asyncio.Protocol):
             del self._unread[:end]
             try:
                 message = pickle.loads(body)
-            except Exception as error:  # an application's object, in what its function has asked for
+            except Exception as error:  # an application's object, in an operation of its function
                 reason = in_one_line(f"{type(error).__name__}: {error}", 200)
                 self._send("answer", InvalidJob(f"a value that cannot be read in another process: {reason}"))
                 continue

@@ -54,7 +54,7 @@ _MOST_OF_ONE: Final = 200
 _MOST_OF_A_MESSAGE: Final = 1000
 _MOST_OF_A_TRACEBACK: Final = 3000
 _MOST_OF_A_LINE: Final = 500
-"""Most characters in a traceback for a message, and for all notes of an exception."""
+"""Most characters of a message in a traceback, and of all notes of an exception."""
 _FRAMES: Final = 6
 _RUNNER: Final = "jobs_service.runner."
 _TOLD: Final = "jobs_service_told"
@@ -239,7 +239,7 @@ def decisive(error: BaseException) -> BaseException:
 def _asked(request: Retry | Snooze) -> float:
     try:
         seconds = wait_of(request)
-    except InvalidJob:  # an application has set it itself: whoever decides about the run says so
+    except InvalidJob:  # an application has set it itself: the decision about the run raises it again
         return math.inf
     return -1.0 if seconds is None else seconds
 
@@ -381,11 +381,13 @@ class RunEnd(NamedTuple):
         Args:
             written: whether its handler has ended it itself.
         """
-        if self.operation is running_jobs.finish and not written:
+        if written:
+            return "ended by its handler"
+        if self.operation is None:
+            return "taken over"
+        if self.operation is running_jobs.finish:
             outcome: Outcome = self.arguments[1]
             return outcome.value
-        if written or self.operation is None:
-            return "ended by its handler" if written else "taken over"
         return "retried" if self.operation is running_jobs.crash else "given back"
 
     def log_to(self, log: EventLog, job: RunningJob, redaction: Redaction, seconds: float = 0.0) -> None:

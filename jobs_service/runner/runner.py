@@ -33,7 +33,8 @@ _LONGEST_PAUSE: Final = 10.0
 _LONGEST_PAUSE_OF_HEARTBEATS: Final = 0.2
 """The same for a heartbeat: during its pause, running jobs may come to count as lost."""
 
-_TICKS: Final = (KEEP_TICKS, None)
+_DEFAULT_OF_TICKS: Final = (KEEP_TICKS, None)
+"""The default retention of periodic jobs."""
 
 
 class SlotUse(NamedTuple):
@@ -90,7 +91,7 @@ class Runner:
         self._slot_limit = SlotLimit(max_jobs)
         self._ended = ended
         self.is_draining = False
-        # Not a task: nobody else waits for it.
+        # A future, not an event: only a task can wait for an event beside another task.
         self._asked_to_stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._surroundings = surroundings
         self._handlers = handlers
@@ -131,7 +132,7 @@ class Runner:
             await self._run()
 
     async def _run(self) -> None:
-        with job_context.without():  # handlers run in their jobs' contexts, not in that of who runs them
+        with job_context.without():  # handlers run in their jobs' contexts, not in their caller's
             task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
         self._loop_watch.start()
         if self._pool is not None:
@@ -245,7 +246,7 @@ def log_retention(handlers: Iterable[Handler[Any, Any]], periodic: Iterable[Hand
     types: dict[tuple[float | None, float | None], list[JobType]] = {}
     for handler in handlers:
         kept = handler.options.keep, handler.options.keep_failed
-        if kept != (None, None) and not (kept == _TICKS and id(handler) in ticking):
+        if kept != (None, None) and not (kept == _DEFAULT_OF_TICKS and id(handler) in ticking):
             types.setdefault(kept, []).append(handler.type)
     for (keep, keep_failed), each in types.items():
         log.info("finished_jobs_expire", types=each, keep=keep, keep_failed=keep_failed)

@@ -77,11 +77,9 @@ class Schedule(Protocol):
 
     def next_after(self, t: float) -> float:
         """Return the first tick later than `t`; math.inf for none."""
-        ...
 
     def previous_at(self, t: float) -> float | None:
         """Return the last tick not later than `t`; None for none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What surrounds the handlers of a runner: middleware around each run, and the resources that handlers name.
+"""The surroundings of a runner's handlers: middleware around each run, and the resources that handlers name.
 
 Middleware is called in the order of its registration, the first one outermost. Resources are opened when the runner
 starts, in the order in which they were provided, and closed in reverse order when its last handler has ended.
@@ -193,12 +193,12 @@ class Around:
         opened: resources by their classes; filled when the runner starts.
     """
 
-    __slots__ = ("_names", "_opened", "middleware")
+    __slots__ = ("_middleware", "_names", "_opened")
 
     def __init__(
         self, middleware: tuple[Middleware, ...], names: Mapping[str, type[Any]], opened: Mapping[type[Any], Any]
     ) -> None:
-        self.middleware = middleware
+        self._middleware = middleware
         self._names = names
         self._opened = opened
 
@@ -209,6 +209,6 @@ class Around:
     async def call(self, job: RunningJob, handler: CallNext) -> Any:
         """Run a handler with its middleware, and return its result."""
         following = handler
-        for each in reversed(self.middleware):
+        for each in reversed(self._middleware):
             following = partial(each, job, following)
         return await following()

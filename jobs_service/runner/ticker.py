@@ -220,7 +220,7 @@ class AddedTicks(NamedTuple):
     ahead: float | None = None
 
 
-async def add_due(unit: UnitOfWork, periodic: Periodic, most: int, seen: float | None = None) -> AddedTicks:
+async def add_due(unit: UnitOfWork, periodic: Periodic, most: int, seen: float | None) -> AddedTicks:
     """Add the jobs of the due ticks, as many as a transaction can hold, and store the last of them.
 
     Nothing is added while the type is paused; nor, unless jobs may overlap, before the last job has finished. Ticks of
@@ -229,7 +229,7 @@ async def add_due(unit: UnitOfWork, periodic: Periodic, most: int, seen: float |
     Args:
         unit: the unit of the transaction.
         periodic: the handler and its schedule.
-        most: most ticks.
+        most: limit of added jobs.
         seen: the caller's last known tick, which does not come again: another process may have forgotten it, because by
             its clock that tick lies too far ahead.
     """
@@ -253,7 +253,7 @@ async def add_due(unit: UnitOfWork, periodic: Periodic, most: int, seen: float |
         ticks = []
     del ticks[most if periodic.overlap else 1 :]  # those that may not overlap come one after the other
     spec = creation.spec_of(handler.type, "", handler.data(UNSET), 0, None)
-    spec.context = None  # that of who runs handlers is not the job's
+    spec.context = None  # the context in which handlers are run is not the job's
     ids: list[JobId] = []
     for tick in ticks:
         id, newest = periodic.prefix + tick_id(tick), tick
@@ -289,7 +289,7 @@ async def _in_the_way(
     if record is None or record.state is JobState.FINISHED:
         return None, None
     if ahead is not None:
-        if record.place:  # whatever it waits for is as far ahead
+        if record.place:  # a pending one waits for a time that is as far ahead
             await creation.resubmit(unit, place, creation.spec_of(keys.type, id, UNSET, UNSET, None))
     elif ticks and periodic.missed is not Missed.ALL and running_jobs.gives_way(unit, record, ticks[-1]):
         # A tick that comes after the run that has failed. With Missed.ALL each tick's job is to have all its attempts.

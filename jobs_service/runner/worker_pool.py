@@ -49,11 +49,7 @@ class WorkerPool(Actor):
     """
 
     def __init__(
-        self,
-        service: ServiceAccess,
-        runs: ActiveRuns,
-        slot_limit: SlotLimit,
-        prepared: Callable[[], None] = lambda: None,
+        self, service: ServiceAccess, runs: ActiveRuns, slot_limit: SlotLimit, prepared: Callable[[], None]
     ) -> None:
         super().__init__(f"lane {runs.keys.name}")
         self._service = service

@@ -241,7 +241,7 @@ class WaitingWorkers(Generic[T]):
 
 
 class AbandonedJobs:
-    """Releases jobs in the background; leaving the service waits for it.
+    """Releases the jobs of callers that have gone, in the background; leaving the service waits for it.
 
     Without that they would stay locked until their type's timeout.
     """
@@ -275,7 +275,7 @@ class AbandonedJobs:
             await asyncio.wait(self._releases)
 
     def begin_anew(self) -> None:
-        """Retry failed releases again, because the service is open."""
+        """Retry failed releases from now on: the service is open again."""
         self._is_awaited = False
 
     async def _release(self, type: JobType, id: JobId, lock: bytes) -> None:

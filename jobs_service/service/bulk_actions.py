@@ -7,8 +7,7 @@ that no longer matches, or that entered its state after the action was requested
 again, and the action changes the jobs that were counted. A request takes steps until its limit. A background job stores
 the action and its progress, and resumes after the death of its process.
 
-The module has more than 600 lines because the actions, and the request and the job that take steps of
-them, are one engine.
+The module has more than 600 lines because the actions, and the requests and jobs that do them in steps, are one engine.
 """
 
 from __future__ import annotations
@@ -328,22 +327,23 @@ async def change_all(service: JobsService, asked: Asked, ids: list[JobId], rules
 async def _change(asked: Asked, ids: list[JobId], rules: Redaction, tx: JobTransaction) -> int:
     changed = 0
     for id in ids:
-        is_readable, due = True, {}
         try:
             job = await tx.get(asked.type, id)
             if not asked.is_meant(rules, job):
                 continue
-            due = {"run_at": asked.moment.at} if job.state is JobState.PENDING else {}
         except JobNotFound:
             continue
         except RecordDamaged:
-            is_readable = False
             if asked.action != "remove" or asked.wanted.state != Status.UNREADABLE:
                 continue
-        if asked.action == "resubmit":
-            await tx.resubmit(asked.type, id, **due)  # one that waits for another attempt is due now
+            await tx.remove(asked.type, id, force=True)
         else:
-            await tx.remove(asked.type, id, force=not is_readable)
+            if asked.action != "resubmit":
+                await tx.remove(asked.type, id)
+            elif job.state is JobState.PENDING:  # it waits for another attempt
+                await tx.resubmit(asked.type, id, run_at=asked.moment.at)
+            else:
+                await tx.resubmit(asked.type, id)
         changed += 1
     return changed
 
@@ -351,9 +351,7 @@ async def _change(asked: Asked, ids: list[JobId], rules: Redaction, tx: JobTrans
 # Within a request
 
 
-async def act_on_some(
-    service: JobsService, asked: Asked, limit: int, *, after: str | None = None, dry_run: bool = False
-) -> Done:
+async def act_on_some(service: JobsService, asked: Asked, limit: int, *, after: str | None, dry_run: bool) -> Done:
     """Apply an action to matching jobs, up to a limit and to the time limit of a request.
 
     Args:
@@ -611,7 +609,7 @@ def _check_unchanged(job: RunningJob, data: Mapping[str, Any]) -> bool:
     return False
 
 
-# Actions of people on a single job
+# The jobs that an action changes
 
 
 ACTIONS: Final[Mapping[str, str]] = {"resubmit": "retry", "cancel": "cancel", "remove": "remove", "count": "count"}
@@ -633,6 +631,9 @@ def concerns(action: str, status: Status) -> bool:
 def changes(action: str, job: Job, now: float) -> bool:
     """Return whether an action changes a job that a filter finds; a canceled job is not canceled again."""
     return concerns(action, status_of(job, now)) and not (job.cancel and action in ("cancel", "remove"))
+
+
+# Actions of people on a single job
 
 
 @dataclass(frozen=True, slots=True)

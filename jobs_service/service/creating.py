@@ -102,14 +102,8 @@ class Creator:
             return [Job(keys.type, entry.id, entry.record) for entry in entries if entry.record]
 
         self._access.check_open()
-
-        def wants() -> Iterator[_Wanted]:
-            for job in given:
-                spec = new_job_spec(keys.type, job)
-                yield job.id, spec, rule
-
-        given = new_jobs(jobs)
-        return await self._in_batches(keys, wants(), write, rule == "resubmit")
+        wants = ((job.id, new_job_spec(keys.type, job), rule) for job in new_jobs(jobs))
+        return await self._in_batches(keys, wants, write, rule == "resubmit")
 
     async def remove(self, type: JobType, id: JobId, force: bool) -> Removal:
         place = self._access.place(type, id)

@@ -27,9 +27,10 @@ STATES: Final = ("failed", "retrying")
 MOST_READ: Final = 200
 """Jobs read per state: the newest failed jobs of each type, and the retrying jobs with the highest ids."""
 LEAST_OF_A_TYPE: Final = 10
+"""Least jobs read of each type whose jobs are read."""
 
 MOST_TYPES: Final = 200
-"""Most types whose last hour is read by minute: those with most retrying or failed jobs, of which runs went wrong."""
+"""Most types whose last hour is read by minute, among those in which runs went wrong: with most retrying jobs first."""
 LEAST_CRASHES: Final = 5
 """Least crashes of an outage."""
 _WINDOWS: Final = ((2, 0.5), (10, 0.2), (60, 0.9))

@@ -66,7 +66,7 @@ class HandlerRegistry:
             InvalidSettings: its type has another one, handlers run already, or nobody provides its resources.
         """
         self._check_open(handler.name)
-        self._check_fits(handler, self.providers)
+        self._check_fits(handler, self.providers, handler.type)
         self.handlers[handler.packed] = handler
 
     def register_periodic(
@@ -143,16 +143,12 @@ class HandlerRegistry:
         """Whether a class names a resource: of a part also one that the service may provide."""
         return kind in self.providers or (self._is_part and not is_payload(kind))
 
-    def _check_fits(
-        self, handler: Handler[Any, Any], providers: Mapping[type[Any], Provider], type: JobType | None = None
-    ) -> None:
+    def _check_fits(self, handler: Handler[Any, Any], providers: Mapping[type[Any], Provider], type: JobType) -> None:
         """Raise InvalidSettings for a handler of a type that has another one, or whose resources nobody provides."""
-        packed = handler.packed if type is None else pack_type(type)
-        known = self.handlers.get(packed, handler)
+        known = self.handlers.get(pack_type(type), handler)
         if known is not handler:
-            wanted = shown(handler.type if type is None else type)
             raise InvalidSettings(
-                f"type {wanted} has a handler already: {place_of(known.function)}; "
+                f"type {shown(type)} has a handler already: {place_of(known.function)}; "
                 f"{place_of(handler.function)} would be another one"
             )
         _check_arguments(handler, providers)
@@ -194,7 +190,7 @@ class HandlerRegistry:
         """Change options of a handler; see JobsService.configure."""
         handler = self.of_type(type)
         self._change(handler, changes)
-        # If the settings name these options no more one day, the values given here stay.
+        # When the settings no longer name these options, the values given here stay.
         for name in changes:
             self._replaced.get(handler.packed, {}).pop(name, None)
 
@@ -298,8 +294,8 @@ class Handlers:
         `f(job)`, `f(args)`, `f(job, args)` or `f()`: the parameter named `job` gets the RunningJob (in a plain function
         a BlockingJob), the other one the job's data, decoded by its annotation: a dataclass, TypedDict, msgspec.Struct,
         pydantic model or JSON type. A parameter that is annotated with a class that `provide` was called with gets that
-        resource. The return value is the job's result. An exception is the job's error, and the job
-        runs again later, unless its attempts are used up; the exceptions Retry, Snooze and Discard change that.
+        resource. The return value is the job's result. An exception is the job's error, and the job runs again later,
+        unless its attempts are used up; the exceptions Retry, Snooze and Discard change that.
 
         Args:
             type: of the jobs.

@@ -37,8 +37,8 @@ class Lifecycle:
     Attributes:
         is_entered: whether the service is open.
         loop: event loop of the last opening.
-        give_up: leaves the service for those who have opened it on behalf of others, so that it may be opened here;
-            None while there are none.
+        give_up: closes the service in the thread of `sync`, so that it may be opened on the running loop; None unless
+            it is open in that thread.
         supervised: see above.
         tree: the supervisor tree.
     """
@@ -74,7 +74,7 @@ class Lifecycle:
         self.before_leaving: list[Callable[[], Awaitable[None]]] = []
         # The task that runs the handlers, canceled when the service is left; and the event of their end.
         self._running: tuple[asyncio.Task[Any], asyncio.Event] | None = None
-        self._expect_no_loss: Callable[[], object] = lambda: None
+        self._ignore_loss: Callable[[], object] = lambda: None
 
     # Opening
 
@@ -96,7 +96,7 @@ class Lifecycle:
         try:
             await self._store.tenants.enter()
             self._is_tenant = True
-            self._expect_no_loss = self._store.on_lost(self._store_lost)
+            self._ignore_loss = self._store.on_lost(self._store_lost)
             await self._context.open_keyspace()
             self._operations.open()
             refuse = partial(refuse_half_copied, self._store, self._context.keyspace)
@@ -164,7 +164,7 @@ class Lifecycle:
             # A commit may just have succeeded after its caller had gone. Its accepted jobs cannot be released
             # any more and wait for their timeout, but the attempts to release them must end.
             await self._abandoned.until_given_back()
-        self._expect_no_loss()
+        self._ignore_loss()
         self.is_entered = self._access.is_leaving = False
         # An attempt to accept that was under way may have set a watch, which a store that stays open never fires.
         self._waiting.wake_all()

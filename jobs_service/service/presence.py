@@ -1,4 +1,4 @@
-"""The run of handlers in this process, which is listed in the store meanwhile and obeys requests; and that list."""
+"""The list of processes in the store; this process, which obeys requests while listed; the run of its handlers."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ log = EventLog("jobs_service")
 
 DAEMON: Final = "daemon"
 RUNNER: Final = "runner"
+GONE: Final = (ProcessState.SILENT, ProcessState.DEAD)
+"""States of processes that run nothing any more, as far as is known."""
 
 _MOST_PROCESSES: Final = 1000
 
@@ -202,8 +204,7 @@ def relayed(processes: Iterable[ProcessInfo]) -> list[OutboxInfo]:
 
     Of several processes, one that moves rows tells of the outbox, not one whose connection to it has failed.
     """
-    ended = (ProcessState.DEAD, ProcessState.SILENT)
-    found = [outbox for each in processes if each.state not in ended for outbox in each.outboxes]
+    found = [outbox for each in processes if each.state not in GONE for outbox in each.outboxes]
     return [*{outbox.name: outbox for outbox in sorted(found, key=lambda each: not each.error)}.values()]
 
 
@@ -321,7 +322,7 @@ async def run_processes(
             f"processes={shown(processes)}: allowed are None and integers from 1 to {_MOST_PROCESSES}"
         )
     if isinstance(service.store, MemoryStore):
-        raise InvalidSettings("processes: a memory: store is one process's; use lmdb: or fdb:")
+        raise InvalidSettings("processes: a memory: store is one process's; use lmdb:, sqlite: or fdb:")
     options = {
         "application": application_of(service),
         "types": [names.shown(handler.type) for handler in handlers],

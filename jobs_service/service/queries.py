@@ -185,7 +185,8 @@ async def columns(
 
     Args:
         access: of the service.
-        types, resolution: what to count.
+        types: of the jobs.
+        resolution: the interval of the counters.
         first, last: numbers of minutes or hours since the epoch.
         size: of them that are summed.
         times: whether the parts need their histograms.

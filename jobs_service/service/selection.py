@@ -200,11 +200,10 @@ class Filter:
             return False
         if self.error is None and self.text is None:
             return True
-        found = JobError("", "") if error is None else error
         return (
             error is not None
-            and (self.error is None or found.type == self.error)
-            and (self.text is None or self.text.lower() in found.message.lower())
+            and (self.error is None or error.type == self.error)
+            and (self.text is None or self.text.lower() in error.message.lower())
         )
 
     def _holds_of_times(self, job: Job, now: float) -> bool:

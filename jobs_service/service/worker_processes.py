@@ -217,7 +217,7 @@ class _Worker:
 
     Attributes:
         popen, pid: its process.
-        told: what it has told when it was ready; empty before.
+        told: its message when it was ready; empty before.
         ready: whether it has become ready before it ended.
         left: why it takes no more jobs, and ends when those that run have; empty when it has ended without that.
         is_replaced: whether another one is to take its place at once.

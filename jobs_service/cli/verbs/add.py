@@ -77,7 +77,7 @@ def add(
     """
     if id is None and resubmit:
         raise typer.BadParameter("it is about a job that exists; name its ID", param_hint="--resubmit")
-    names = parse_type(type), _random_id() if id is None else parse_id(id)
+    names = parse_type(type), Sources().token(16).hex() if id is None else parse_id(id)
     value = None if data is None else parsing.data(data)
     rank = 0 if priority is None else parse_priority(priority)
     run_at = parsing.run_at(after, at)
@@ -96,10 +96,6 @@ def add(
     job = program.run(context, body, rehearsal=body)
     said = shown(job.id) if id is None else f"{output.name(*names)}: {output.status_sentence(job)}"
     output.tell(context, job.to_dict(), said)
-
-
-def _random_id() -> str:
-    return Sources().token(16).hex()
 
 
 def add_many(

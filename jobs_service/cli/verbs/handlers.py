@@ -238,7 +238,7 @@ def set_schedule(
         times: dict[str, Any] = {"every": period, "cron": cron, "timezone": timezone}
         return await _shown(jobs, await jobs.schedules.set(name, named, value, **times, missed=missed, overlap=overlap))
 
-    _told(context, program.run(context, body, rehearsal=body))
+    _print(context, program.run(context, body, rehearsal=body))
 
 
 def pause(context: typer.Context, name: NameArgument) -> None:
@@ -261,7 +261,7 @@ def _change(context: typer.Context, name: str, action: str) -> None:
     async def body(jobs: JobsService) -> StoredSchedule:
         return await _shown(jobs, await getattr(jobs.schedules, action)(name))
 
-    _told(context, program.run(context, body))
+    _print(context, program.run(context, body))
 
 
 async def _shown(jobs: JobsService, found: StoredSchedule) -> StoredSchedule:
@@ -270,6 +270,6 @@ async def _shown(jobs: JobsService, found: StoredSchedule) -> StoredSchedule:
     return await without_secrets(jobs, found)
 
 
-def _told(context: typer.Context, found: StoredSchedule) -> None:
+def _print(context: typer.Context, found: StoredSchedule) -> None:
     upcoming = "paused" if found.paused else f"next at {output.time_text(found.next)}"
     output.tell(context, found.to_dict(), f"schedule {printable(found.name)}: {_comes(found)}, {upcoming}")

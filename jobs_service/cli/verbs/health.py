@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 RECOVERY_TIME = 1.5
 """Seconds within which a running process monitor takes back the jobs of a dead process."""
-"""Types read at the same time."""
 
 MaxWaitOption = Annotated[
     str | None,

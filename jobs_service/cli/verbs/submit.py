@@ -79,8 +79,8 @@ def submit(
     A daemon that was started with `serve --commands` runs it, without a shell. With --wait the exit code is the
     program's, 128 + N if signal N ended it, and 1 if it did not run to its end.
     """
-    from jobs_service import Job
-    from jobs_service.runner.commands import Command
+    from jobs_service import HandlerOptions, Job
+    from jobs_service.runner.commands import Command, command_handler
 
     name = None if id is None else parse_id(id)
     rank = 0 if priority is None else parse_priority(priority)
@@ -96,7 +96,8 @@ def submit(
     )
 
     async def enqueue(jobs: JobsService) -> Job:
-        return await _enqueue(jobs, described.to_data(), id=name, priority=rank, run_at=run_at)
+        handler, data = command_handler(HandlerOptions()), described.to_data()
+        return await jobs.enqueue(handler, data, id=name, priority=rank, run_at=run_at)
 
     async def body(jobs: JobsService) -> Job | tuple[JobEvent, int]:
         from jobs_service import JobExists
@@ -127,13 +128,6 @@ def _variable(text: str) -> tuple[str, str]:
     if not name or not equals:
         raise typer.BadParameter(f"{text!r}; write NAME=VALUE", param_hint="--env")
     return name, value
-
-
-async def _enqueue(jobs: JobsService, data: dict[str, Any], **options: Any) -> Job:
-    from jobs_service import HandlerOptions
-    from jobs_service.runner.commands import command_handler
-
-    return await jobs.enqueue(command_handler(HandlerOptions()), data, **options)
 
 
 async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> tuple[JobEvent, int]:
