@@ -421,13 +421,11 @@ class JobsClient:
 
     async def counts(self, type: JobType | None = None) -> dict[JobType, TypeCounts]:
         """Return the counts of types; see JobsService.counts."""
-        if type is None:
-            return await self._get(
-                "/v1/counts",
-                lambda form: {json_types.name_of(each["type"]): wire.counts_of(each) for each in form["types"]},
-            )
-        path = of_type(type, "/counts")
-        return await self._get(path, lambda form: {} if form is None else {type: wire.counts_of(form)})
+        return await self._get(
+            "/v1/counts",
+            lambda form: {json_types.name_of(each["type"]): wire.counts_of(each) for each in form["types"]},
+            type=None if type is None else named(type, names.shown),
+        )
 
     async def throughput(
         self, type: JobType, *, since: RunAt, until: RunAt | None = None, resolution: str = "minute"

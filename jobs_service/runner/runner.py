@@ -111,7 +111,7 @@ class Runner:
         self._changed = asyncio.Event()
         children: list[ChildSpec[SupervisedProcess]] = []
         for runs in self._runs.values():
-            children.append(ChildSpec(f"lane {runs.keys.name}", partial(self._worker_pool, runs)))
+            children.append(ChildSpec(f"pool {runs.keys.name}", partial(self._worker_pool, runs)))
         children.append(ChildSpec("heartbeats", self._heartbeats))
         for each in periodic:
             name = f"ticker {self._runs[each.handler.packed].keys.name}"

@@ -51,7 +51,7 @@ class WorkerPool(Actor):
     def __init__(
         self, service: ServiceAccess, runs: ActiveRuns, slot_limit: SlotLimit, prepared: Callable[[], None]
     ) -> None:
-        super().__init__(f"lane {runs.keys.name}")
+        super().__init__(f"pool {runs.keys.name}")
         self._service = service
         self._active_runs = runs
         self._slot_limit = slot_limit

@@ -201,3 +201,13 @@ async def test_the_client_takes_the_same_numbers_as_the_service() -> None:
         taken = await jobs.accept_many(T1, 2_200)
         assert [job.id for job in taken] == [f"{number:04}" for number in range(2_200)]
         assert len(await jobs.accept_many(T1, 5_000)) == 300
+
+
+@pytest.mark.parametrize("type", [T1, b"\xff\x00", 7, ("a", 1), "nobody's"])
+async def test_the_counts_of_a_type_are_those_of_the_service(type: Any) -> None:
+    async with JobsService("memory:") as served, listening(served) as url, JobsClient(url) as jobs:
+        if type != "nobody's":
+            await jobs.set_type_timeout(type, TIMEOUT)
+            await jobs.add(type, "1")
+        assert await jobs.counts(type) == await served.counts(type)
+        assert await jobs.counts() == await served.counts()

@@ -90,7 +90,7 @@ async def test_places_come_back_whatever_becomes_of_those_who_took_them() -> Non
             await asyncio.sleep(1)
             jobs.configure("b", slots=3)
             await asyncio.sleep(1)
-            kill("lane 'b'")
+            kill("pool 'b'")
             await asyncio.sleep(1)
             await add(jobs, "3", "4", type="c")
             await asyncio.sleep(1)

@@ -22,10 +22,10 @@ from tests.virtual_time import in_virtual_time
 
 DAY = 86_400.0
 PARTS = [
-    f"lane {TYPE!r}",
-    f"lane {TYPE!r}/fill",
-    f"lane {TYPE!r}/canceled",
-    f"lane {TYPE!r}/rotation",
+    f"pool {TYPE!r}",
+    f"pool {TYPE!r}/fill",
+    f"pool {TYPE!r}/canceled",
+    f"pool {TYPE!r}/rotation",
     f"heartbeat {TYPE!r}",
     f"heartbeat {TYPE!r}/timeout",
 ]
@@ -135,7 +135,7 @@ async def test_what_a_failing_worker_pool_has_begun_is_given_back_when_the_runne
         await asyncio.sleep(1)
         for _ in range(8):
             await asyncio.sleep(0.3)
-            kill_if_alive(f"lane {TYPE!r}")
+            kill_if_alive(f"pool {TYPE!r}")
         began = now()
         run.cancel()
         await asyncio.sleep(5)
@@ -172,7 +172,7 @@ async def test_an_abandoned_handler_keeps_its_slot_when_the_worker_pool_is_start
         async with running(jobs):
             await add(jobs, "deaf", "deaf too", "short")
             await asyncio.sleep(10)
-            kill(f"lane {TYPE!r}")
+            kill(f"pool {TYPE!r}")
             await asyncio.sleep(100)
             assert (await jobs.get(TYPE, "short")).state is JobState.PENDING
             release.set()
@@ -231,7 +231,7 @@ async def test_a_runner_is_stopped_at_once_while_its_parts_wait_out_their_pauses
         taking(jobs, 1)
         run = asyncio.create_task(jobs.run())
         await asyncio.sleep(1)
-        for part in (f"lane {TYPE!r}", f"heartbeat {TYPE!r}"):
+        for part in (f"pool {TYPE!r}", f"heartbeat {TYPE!r}"):
             kill(part)
         await asyncio.sleep(0.01)
         began = now()
