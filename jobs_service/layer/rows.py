@@ -15,12 +15,13 @@
 A process that runs handlers, or is a daemon, rewrites its row at each heartbeat without reading it, and watches its
 request. It removes both at its end. If it ends otherwise, other processes remove its rows a day after the last
 heartbeat. The families' numbers are far behind those of jobs, so that both can be extended.
+
+The module has more than 600 lines because all kinds of rows share the checks of what other programs may have written.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -29,6 +30,7 @@ import fdb.tuple
 
 from jobs_service import names
 from jobs_service.arguments import EARLIEST, LATEST, IfExists
+from jobs_service.durations import LONGEST
 from jobs_service.errors import ProcessGone, StoreError, in_one_line, shown
 from jobs_service.layer import creation
 from jobs_service.layer.creation import Spec
@@ -310,13 +312,9 @@ def _row(packed: bytes, value: bytes, request: ProcessRequest | None) -> Process
             request,
             tuple(
                 OutboxInfo(
-                    _text(name),
-                    _number(rows),
-                    None if oldest is None else _seconds(oldest),
-                    _number(aside),
-                    _text(error),
+                    _text(name), _number(rows), None if oldest is None else _seconds(oldest), _number(aside), _text(why)
                 )
-                for name, rows, oldest, aside, error in found["outboxes"]
+                for name, rows, oldest, aside, why in found["outboxes"]
             ),
         )
         return ProcessRow(info, _seconds(found["period"]), bytes.fromhex(found["instance"]))
@@ -347,18 +345,15 @@ def _number(value: Any) -> int:
     return value
 
 
-def _seconds(value: Any) -> float:
+def _seconds(value: Any, least: float = 0.0, most: float = LONGEST) -> float:
     seconds = float(value)
-    if not 0 <= seconds < math.inf:
-        raise ValueError("no duration")
+    if not least <= seconds <= most:  # nor is NaN
+        raise ValueError("no such time")
     return seconds
 
 
 def _time(value: Any) -> float:
-    seconds = float(value)
-    if not EARLIEST <= seconds <= LATEST:  # nor is NaN
-        raise ValueError("no time")
-    return seconds
+    return _seconds(value, EARLIEST, LATEST)
 
 
 # Outboxes: the rows of an application's database that were moved into the store, and may not have been removed there
