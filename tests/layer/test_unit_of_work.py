@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from jobs_service import Outcome
-from jobs_service.errors import TransactionTooLarge
+from jobs_service.errors import JobExists, TransactionTooLarge
 from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import AFTER, pack_id
@@ -95,3 +97,18 @@ async def test_a_transaction_that_moves_more_jobs_than_it_can_order_is_too_large
                 unit.new_seq()
 
         await found.transact(work)
+
+
+@in_virtual_time
+async def test_changes_that_are_undone_leave_the_job_where_it_was() -> None:
+    async with layer() as found:
+        await found.add("a", 1)
+
+        async def work(unit: UnitOfWork) -> None:
+            with contextlib.suppress(JobExists), unit.all_or_nothing():
+                await creation.remove(unit, found.place("a"), False)
+                raise JobExists("of another one")
+
+        await found.transact(work)
+        await found.assert_sound()
+        assert len(await found.pairs(found.keys.ready, found.keys.ready + AFTER)) == 1
