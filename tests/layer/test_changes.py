@@ -48,7 +48,7 @@ async def test_who_has_seen_a_part_of_a_transaction_whose_rows_others_remove_loo
     await store.close()
 
 
-@pytest.mark.parametrize("index", [KEYS.activity_head, KEYS.changes + STAMP_CODE])
+@pytest.mark.parametrize("index", [KEYS.activity_head, KEYS.changes + STAMP_CODE], ids=["active", "changed"])
 @pytest.mark.parametrize("limit", [1, 2, 10])
 async def test_an_entry_far_ahead_that_somebody_has_left_behind_hides_no_change(index: bytes, limit: int) -> None:
     store = MemoryStore(settings=Settings(), sources=Sources())

@@ -57,22 +57,21 @@ def shown(mutant: Mutant, seeds: Sequence[int]) -> str | None:
 @ends_early
 @pytest.mark.parametrize("part", share(range(PARTS), 24))
 def test_mutants_are_caught(part: int) -> None:
-    """The last change of drills made other runs of all seeds: until the next score a third of each part must show.
+    """Three fifths of each part show: by their seeds or, as a change of the service makes other runs of these, by others.
 
-    Each is shown by its seed or, as long as that is less than a third of them, by others; and that run is whole without
-    the mutant.
+    The run that shows a mutant is whole without it.
     """
     mutants = [mutant for mutant in (*EVERY, *UNSEEN) if mutant.name in SEED_OF][part::PARTS]
     if not IS_USUAL:
         mutants = [mutant for mutant in mutants if SEED_OF[mutant.name] < SELDOM]
     found = {mutant.name: shown(mutant, [SEED_OF[mutant.name]]) for mutant in mutants}
     for mutant in mutants:
-        if 3 * sum(said == "" for said in found.values()) >= len(mutants):
+        if 5 * sum(said == "" for said in found.values()) >= 3 * len(mutants):
             break
         if found[mutant.name] is None:
             found[mutant.name] = shown(mutant, range(MORE_SEEDS))
     assert [said for said in found.values() if said] == []
-    assert 3 * sum(said == "" for said in found.values()) >= len(mutants), (
+    assert 5 * sum(said == "" for said in found.values()) >= 3 * len(mutants), (
         f"{found}; scripts/simulate --mutants NAME ... --seeds 3000 looks for others"
     )
 
