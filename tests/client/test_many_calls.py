@@ -54,6 +54,7 @@ class _Counted(httpx.AsyncByteStream):
         await self._stream.aclose()
 
 
+@pytest.mark.unmeasured
 async def test_jobs_that_are_added_in_one_turn_share_requests() -> None:
     network = CountingTransport()
     async with asyncio.timeout(2 * PATIENCE), JobsService("memory:") as served, listening(served) as url:
@@ -101,6 +102,7 @@ async def test_each_is_answered_as_if_alone() -> None:
             assert [job.id async for job in served.list(T1)] == ["good", "there"]
 
 
+@pytest.mark.unmeasured
 async def test_very_many_subscriptions_share_streams_however_they_begin() -> None:
     network = CountingTransport()
     settings = Settings(notify_holdoff=0.01)
