@@ -8,6 +8,7 @@ import importlib
 import logging
 import os
 import pkgutil
+import re
 import shutil
 import signal
 import sys
@@ -46,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     There is a share of them, where a test does not say how many; `scripts/test --long cases` tries all.
     """
     config.addinivalue_line("markers", "unmeasured: coverage is left out of it; other tests run the same lines.")
+    config.addinivalue_line("markers", "external: needs a browser, Node, or a server; `scripts/test` leaves it out.")
     fdb_place.begin(config)
     _use_memory_for_files()
     # Daemons leave their tokens there, those that are killed as well.
@@ -89,6 +91,18 @@ UNMEASURED = frozenset(TESTS / name for name in ("docs", "hostile", "project", "
 
 Single ones are marked as unmeasured where they stand.
 """
+EXTERNAL = frozenset(
+    TESTS / name
+    for name in (
+        "client/test_node_worker.py",
+        "dashboard/test_browser.py",
+        "http/test_proxies.py",
+        "metrics/test_promtool.py",
+    )
+)
+"""Tests that need a program which is none of Python's: a browser, Node, a proxy, promtool."""
+EXTERNAL_CASE = re.compile(r"\b(postgres|pouch_server)\b")
+"""In the name of a test's case: it needs such a program, too."""
 LONG = tuple(
     TESTS / name
     for name in (
@@ -137,9 +151,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave coverage out of tests where it would cost the most, and begin with the long ones, so that none is last."""
-    gone = sorted(str(path) for path in {*UNMEASURED, *LONG} if not path.exists())
+    gone = sorted(str(path) for path in {*UNMEASURED, *EXTERNAL, *LONG} if not path.exists())
     if gone:
-        raise pytest.UsageError(f"UNMEASURED and LONG of tests/conftest.py name what is not there: {', '.join(gone)}")
+        raise pytest.UsageError(
+            f"tests/conftest.py names files that are not there: {', '.join(gone)}"
+        )
     items.sort(key=lambda item: _place(item.path))
     for item in items:
         # A suite of the service runs the same lines on every store; the suites of the stores themselves are measured.
@@ -148,6 +164,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
         if again or _is_unmeasured(item.path):
             item.add_marker("unmeasured")
+        if item.path in EXTERNAL or EXTERNAL_CASE.search(item.name):
+            item.add_marker("external")
 
 
 def pytest_collection_finish() -> None:

@@ -102,8 +102,13 @@ class Creator:
             return [Job(keys.type, entry.id, entry.record) for entry in entries if entry.record]
 
         self._access.check_open()
-        wants = ((job.id, new_job_spec(keys.type, job), rule) for job in new_jobs(jobs))
-        return await self._in_batches(keys, wants, write, rule == "resubmit")
+
+        def wants() -> Iterator[_Wanted]:
+            for job in new_jobs(jobs):
+                spec = new_job_spec(keys.type, job)  # refuses what is no job
+                yield job.id, spec, rule
+
+        return await self._in_batches(keys, wants(), write, rule == "resubmit")
 
     async def remove(self, type: JobType, id: JobId, force: bool) -> Removal:
         place = self._access.place(type, id)

@@ -57,7 +57,7 @@ def shown(mutant: Mutant, seeds: Sequence[int]) -> str | None:
 @ends_early
 @pytest.mark.parametrize("part", share(range(PARTS), 24))
 def test_mutants_are_caught(part: int) -> None:
-    """Three fifths of each part show: by their seeds or, as a change of the service makes other runs of these, by others.
+    """Three fifths of each part show: by their seeds or, as changes of the service make other runs of them, by others.
 
     The run that shows a mutant is whole without it.
     """
