@@ -153,9 +153,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave coverage out of tests where it would cost the most, and begin with the long ones, so that none is last."""
     gone = sorted(str(path) for path in {*UNMEASURED, *EXTERNAL, *LONG} if not path.exists())
     if gone:
-        raise pytest.UsageError(
-            f"tests/conftest.py names files that are not there: {', '.join(gone)}"
-        )
+        raise pytest.UsageError(f"tests/conftest.py names files that are not there: {', '.join(gone)}")
     items.sort(key=lambda item: _place(item.path))
     for item in items:
         # A suite of the service runs the same lines on every store; the suites of the stores themselves are measured.
