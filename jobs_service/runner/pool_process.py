@@ -64,6 +64,9 @@ SIZE: Final = struct.Struct(">I")
 _LARGEST: Final = 4_000_000
 """Most bytes of what a function may send: more than any store takes, and little beside what the runner has."""
 
+_STEP: Final = 0.5
+"""Most seconds until a thread that outlives its run learns that it is over."""
+
 THREADED: Final = 75
 """The nursery's exit code when the application has threads: forks would have copies of their locks without them."""
 
@@ -313,8 +316,12 @@ class _Channel:
         until = monotonic() + seconds
         while not self.is_announced and not self._is_over and os.getpid() == self._pid:
             left = max(until - monotonic(), 0.0)
-            # Without the lock: other threads may ask meanwhile.
-            if not select.select([self._connection], [], [], left)[0] or not self._lock.acquire(timeout=left):
+            # Without the lock: other threads may ask meanwhile. In steps: no message comes when the run is over.
+            if not select.select([self._connection], [], [], min(left, _STEP))[0]:
+                if left > _STEP:
+                    continue
+                break
+            if not self._lock.acquire(timeout=left):
                 break
             try:
                 if not self._is_over and select.select([self._connection], [], [], 0)[0]:

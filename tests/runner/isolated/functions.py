@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from jobs_service import BlockingJob, Discard, Job, JobsError, Retry, Snooze
@@ -72,7 +73,9 @@ def leave(job: BlockingJob, what: str) -> Any:
     if what == "look":
         HAS_TRIED.wait(60)
         return LEFT
-    if what == "thread":
+    if what.startswith("/"):
+        threading.Thread(target=note_later, args=[job, what], daemon=True).start()
+    elif what == "thread":
         threading.Thread(target=finish_later, args=[job], daemon=True).start()
         job.progress(1)
     elif not (child := os.fork()):
@@ -93,6 +96,10 @@ def finish_later(job: BlockingJob) -> None:
     except JobsError as error:
         LEFT.append(type(error).__name__)
     HAS_TRIED.set()
+
+
+def note_later(job: BlockingJob, path: str) -> None:
+    Path(path).write_text(str(job.wait_for_stop(600)))
 
 
 class Unreadable(Exception):

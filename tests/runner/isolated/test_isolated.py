@@ -150,6 +150,20 @@ async def test_what_a_function_leaves_behind_uses_no_later_job(jobs: JobsService
             assert (await ended(jobs, what)).result == result
 
 
+async def test_a_thread_that_waits_for_the_stop_of_a_run_learns_that_it_is_over(
+    jobs: JobsService, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    async with running(jobs, functions.leave, slots=1):
+        await jobs.add(TYPE, "a", str(note))
+        assert (await ended(jobs)).result == "own"
+
+        async def is_told() -> bool:
+            return note.exists() and note.read_text() == "True"
+
+        await eventually(is_told)
+
+
 async def test_what_a_function_raises_has_its_usual_meaning(jobs: JobsService) -> None:
     async with running(jobs, functions.raise_it, max_attempts=3):
         for raised, state, event in (
