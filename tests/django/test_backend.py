@@ -176,7 +176,9 @@ def test_a_task_that_fails_is_tried_again_and_django_hears_of_its_end_once(caplo
     assert [error.exception_class for error in result.errors] == [tasks.Declined]
     assert all(result.id in line for line in told)
     states = ["state=RUNNING", "state=RUNNING", "state=SUCCESSFUL"]
-    assert [line.rpartition(" ")[2] for line in told] == ["backend=default", *states]
+    ends = [line.rpartition(" ")[2] for line in told]
+    ends.remove("backend=default")  # said by the caller's thread, when the job may be running already
+    assert ends == states
 
 
 def test_django_logs_a_failure_with_its_exception(backend: Any, caplog: pytest.LogCaptureFixture) -> None:
