@@ -403,7 +403,7 @@ def python(entry: str, descriptor: int) -> list[str]:
         descriptor: its argument: an inherited file descriptor.
     """
     module, _, function = entry.partition(":")
-    root = str(Path(__file__).parents[1])
+    root = str(Path(__file__).parents[2])
     code = f"import sys; sys.path.insert(0, {root!r}); from {module} import {function}; {function}({descriptor})"
     return [sys.executable, "-P", "-c", code]
 

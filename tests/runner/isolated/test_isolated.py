@@ -299,3 +299,8 @@ async def test_what_cannot_be_isolated_is_refused_in_one_line() -> None:
     jobs.handler(TYPE, isolated=True)(inner)
     with pytest.raises(InvalidSettings, match=r"inner cannot be a handler: isolated=True: .* no function of a module"):
         await jobs.run()
+
+
+def test_the_command_of_a_process_finds_this_package_without_any_installed_one() -> None:
+    python, *options = process_pool.python("jobs_service.durations:typed", 1)
+    subprocess.run([python, "-S", *options], check=True, cwd="/")
