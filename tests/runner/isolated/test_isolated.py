@@ -16,6 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import InvalidSettings, Job, JobsService, JobState, Outcome, Progress
+from jobs_service.runner import process_pool
 from tests.checker import assert_sound
 from tests.cli.support import environment, is_alive
 from tests.runner.isolated import functions
